@@ -1,0 +1,49 @@
+"""The contract of an env: a gymnasium env with cameras, encoders, a convention, factors and a judge."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.conventions import ActionSpec, StateSpec
+from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
+
+ObsDict: TypeAlias = dict[str, NDArray[Any]]
+"""Camera name -> ``(H, W, 3)`` uint8 RGB, and ``"state"`` -> ``(S,)`` float32."""
+
+
+class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
+    """A task in a simulator.
+
+    ``reset(seed=..., options={"factors": values})`` puts the world in exactly those factor values; without the option it
+    samples from ``ranges`` with the seed. ``info["factors"]`` holds what was used. When an episode ends,
+    ``info["outcome"]`` of the last ``step`` holds an :class:`~simgap.types.Outcome`; before, it is absent.
+    Nothing privileged is ever in the observation; a teacher reads the env itself.
+    """
+
+    name: str
+    task: str
+    """The instruction in words."""
+    action_spec: ActionSpec
+    state_spec: StateSpec
+    cameras: tuple[str, ...]
+    image_size: int
+    horizon_steps: int
+    """Control steps after which an unfinished episode is a failure."""
+    failure_modes: tuple[str, ...]
+    factor_space: FactorSpace
+    presets: Mapping[str, FactorRanges]
+    ranges: FactorRanges
+
+    @abstractmethod
+    def stamp_fields(self) -> dict[str, Any]:
+        """Return engine, renderer, env, judge, horizon and rate, for provenance stamps."""
+
+    @abstractmethod
+    def render_still(self, factors: FactorValues, state: NDArray[np.float32] | None = None) -> dict[str, NDArray[np.uint8]]:
+        """Return what the cameras would see at rest in these factor values, with encoders at ``state`` (home by default)."""

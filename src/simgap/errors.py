@@ -1,0 +1,49 @@
+"""The error tree, sorted by what has to happen next.
+
+Every message says what was wrong, what was expected and what to do; the command line prints it as one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SimgapError(Exception):
+    """Base of every error a user can cause or repair; the command line turns it into one line and an exit code."""
+
+    exit_code = 3
+
+
+class UsageError(SimgapError):
+    """The request itself is wrong (an unknown name, an impossible option): change the command."""
+
+    exit_code = 2
+
+
+class DataError(SimgapError):
+    """A file or dataset cannot be used as it is: repair or replace the data."""
+
+
+class ConventionError(SimgapError):
+    """Two conventions (units, joint order, sign, rate) meet that do not agree: convert explicitly."""
+
+
+class MachineError(SimgapError):
+    """The machine lacks something (a system library, memory, a display driver): install it."""
+
+
+class TrialFault(SimgapError):
+    """A trial broke and proves nothing: log it as void with this reason and go on."""
+
+
+class SealError(SimgapError):
+    """A sealed gap was asked for too early, or does not match its commitment: stop the turn."""
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return a sentence that lists the choices and, when one is near, proposes it."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(known)}"

@@ -1,0 +1,132 @@
+"""Stamps: where a thing comes from, hashed, and the set of assumptions that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgap.errors import DataError
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, NaN refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot hash a {type(value).__name__}")
+
+
+def content_hash(value: Any) -> str:
+    """Return the SHA-256 of a JSON-able value, 64 hex digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def source_hash(*packages: str) -> str:
+    """Return the hash of our own source under the named sub-packages, so that a cache never outlives the code that filled it."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for package in sorted(packages):
+        base = root / package
+        files = sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]
+        for file in files:
+            digest.update(str(file.relative_to(root)).encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def child_rng(seed: int, *purpose: str | int) -> np.random.Generator:
+    """Return the generator of one named purpose under a root seed, so that adding a draw elsewhere shifts nothing here."""
+    words = [seed & 0xFFFFFFFF, seed >> 32] if seed >= 0 else [0xFFFFFFFF, -seed]
+    for part in purpose:
+        words.append(int.from_bytes(hashlib.sha256(str(part).encode()).digest()[:4], "little"))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stamp:
+    """What an artefact was made with. ``fields`` is flat: name -> plain value."""
+
+    kind: str
+    """``dataset``, ``checkpoint``, ``rollouts``, ``trials``, ``check`` ..."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"kind": self.kind, **dict(self.fields)}
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the stamp."""
+        return content_hash(self.to_json())
+
+
+def assumptions(stamp: Stamp) -> frozenset[str]:
+    """Return the assumptions an artefact rests on, computed from its stamp and never typed in.
+
+    Every field that names a way of making or measuring (engine, renderer, judge, horizon ...) is one assumption ``name=value``;
+    identities (hashes, seeds, counts) are not.
+    """
+    shared = ("engine", "renderer", "env", "judge", "horizon_steps", "factors", "teacher", "normaliser", "executor", "clock", "placement")
+    return frozenset(f"{name}={stamp.fields[name]}" for name in shared if name in stamp.fields)
+
+
+def library_version(name: str) -> str:
+    """Return an installed library's version, or ``absent``."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write a whole file or nothing: temporary name in the same folder, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data.encode() if isinstance(data, str) else data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path, *, limit_bytes: int = 64 << 20) -> Any:
+    """Read a bounded JSON file.
+
+    Raises:
+        DataError: missing, too large or not JSON; the message names the file.
+    """
+    try:
+        if path.stat().st_size > limit_bytes:
+            raise DataError(f"{path} has {path.stat().st_size} bytes, more than the {limit_bytes} a JSON file of ours may have")
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not JSON ({error})") from error
