@@ -1,0 +1,25 @@
+"""Teachers by env."""
+
+from __future__ import annotations
+
+from simgap.envs.base import TaskEnv
+from simgap.errors import UsageError
+from simgap.teachers.base import Abstain, Label, Teacher
+
+
+def make_teacher(env: TaskEnv) -> Teacher:
+    """Return the solver of an env.
+
+    Raises:
+        UsageError: the env has no teacher.
+    """
+    if env.name == "arm-pick":
+        from simgap.envs.arm.pick import ArmPickEnv
+        from simgap.teachers.arm_pick import ArmPickTeacher
+
+        assert isinstance(env, ArmPickEnv)
+        return ArmPickTeacher(env)
+    raise UsageError(f"env {env.name!r} has no teacher; record episodes and pass them to `simgap train --data` instead")
+
+
+__all__ = ["Abstain", "Label", "Teacher", "make_teacher"]

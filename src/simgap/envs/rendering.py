@@ -1,0 +1,64 @@
+"""One OpenGL context a process, kept open, rendering small frames fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.envs._mujoco import mujoco
+from simgap.errors import MachineError
+
+
+class FrameRenderer:
+    """Renders named cameras of a MuJoCo model into caller-owned buffers.
+
+    Any number of models of the same make can share one renderer: the scenes hold primitives only, so the context
+    carries nothing of a model but its size settings. Shadows and multisampling are off: on a software rasteriser they
+    cost a factor of ten and carry no task information here.
+    """
+
+    def __init__(self, model: Any, size: int) -> None:
+        """Open the context.
+
+        Args:
+            model: a compiled ``mujoco.MjModel``.
+            size: frame height and width in pixels.
+
+        Raises:
+            MachineError: no offscreen EGL driver; names the packages to install.
+        """
+        self.size = size
+        try:
+            self._gl = mujoco.GLContext(size, size)
+            self._gl.make_current()
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        except Exception as error:
+            raise MachineError(
+                f"cannot open an offscreen EGL context ({error}); on Debian or Ubuntu: apt-get install libegl1 libgl1-mesa-dri libgles2, or set MUJOCO_GL=osmesa"
+            ) from error
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._rect = mujoco.MjrRect(0, 0, size, size)
+        self._scene = mujoco.MjvScene(model, maxgeom=200)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        self._option = mujoco.MjvOption()
+        self._option.geomgroup[:] = 1
+        self._option.geomgroup[3:] = 0
+        self._camera = mujoco.MjvCamera()
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._buffer = np.empty((size, size, 3), dtype=np.uint8)
+
+    def render(self, model: Any, data: Any, camera_id: int, out: NDArray[np.uint8]) -> None:
+        """Render one camera into ``out``, ``(size, size, 3)`` uint8 RGB, top row first."""
+        self._camera.fixedcamid = camera_id
+        mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        mujoco.mjr_render(self._rect, self._scene, self._context)
+        mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
+        np.copyto(out, self._buffer[::-1])
+
+    def close(self) -> None:
+        """Free the context."""
+        self._context.free()
+        self._gl.free()
