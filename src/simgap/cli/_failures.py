@@ -1,0 +1,91 @@
+"""How an exception leaves the program: one line, one exit code, and with ``--json`` one document."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+
+from simgap import __version__
+from simgap.errors import SimgapError
+
+COULD_NOT = 3
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """What is told about an exception."""
+
+    kind: str
+    """Name of the exception's class."""
+    message: str
+    """One line: what was wrong, what was expected, what to do."""
+    exit_code: int
+
+    def to_json(self) -> dict[str, str | int]:
+        """Return the document of ``--json``: it has ``error`` where a success has none."""
+        return {"error": self.message, "kind": self.kind, "exit": self.exit_code}
+
+
+def describe(error: BaseException, argv: list[str]) -> Failure:
+    """Turn an exception into what the user is told; an unexpected one has its traceback saved."""
+    kind = type(error).__name__
+    if isinstance(error, SimgapError):
+        return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(kind=kind, message="interrupted; what was finished is on disk", exit_code=INTERRUPTED)
+    if isinstance(error, MemoryError):
+        return Failure(kind=kind, message="out of memory; use fewer workers, smaller images or a smaller batch", exit_code=COULD_NOT)
+    if isinstance(error, OSError) and error.errno is not None:
+        return Failure(kind=kind, message=_one_line(_os_error(error)), exit_code=COULD_NOT)
+    cause = _one_line(f"{kind}: {error}")
+    return Failure(kind=kind, message=f"a defect of simgap ({cause}); {_save_traceback(error, argv)}", exit_code=COULD_NOT)
+
+
+def tell(failure: Failure, *, as_json: bool) -> None:
+    """Write the failure: one line on standard error and, for a program that reads us, one document on standard output."""
+    print(f"simgap: {failure.message}", file=sys.stderr)
+    if as_json:
+        print(json.dumps(failure.to_json(), ensure_ascii=False))
+
+
+def drop_stdout() -> None:
+    """Point standard output at nothing after its reader has gone, so that the flush at exit stays silent."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename is not None else ""
+    remedies = {
+        errno.ENOSPC: "; free some space or choose another --out",
+        errno.EDQUOT: "; free some space or choose another --out",
+        errno.EACCES: "; choose another path or change its permissions",
+        errno.EPERM: "; choose another path or change its permissions",
+        errno.EROFS: "; choose another --out",
+        errno.ENOENT: "; check the path",
+    }
+    return f"{where}{(error.strerror or str(error)).lower()}{remedies.get(error.errno or 0, '')}"
+
+
+def _save_traceback(error: BaseException, argv: list[str]) -> str:
+    header = f"simgap {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: simgap {' '.join(argv)}\n\n"
+    text = header + "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="simgap-", suffix=".log", delete=False, encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return "the traceback could not be saved, run again with --debug to see it"
+    return f"please report it with {file.name}, where the traceback is"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

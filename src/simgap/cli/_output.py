@@ -1,0 +1,169 @@
+"""What a verb prints: one document or a page for people on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_INTERVAL_S = 10.0
+"""Between two progress lines when standard error is a file."""
+_PIPE_WIDTH = 120
+
+
+class Advance(Protocol):
+    """Reports ``n`` more items done; ``note`` is shown beside the rate (a loss, a file name)."""
+
+    def __call__(self, n: int = 1, note: str = "") -> None:
+        """Count and, when it is time, show."""
+
+
+def emit(args: Namespace, document: Mapping[str, Any], human: Callable[[Console], None]) -> None:
+    """Print a verb's result, once and last: the document with ``--json``, else what ``human`` draws.
+
+    Args:
+        args: the parsed arguments; ``args.json`` decides.
+        document: plain values, numpy scalars, arrays and paths; an undefined number is ``None``, NaN is refused.
+        human: draws on the console it is given.
+    """
+    if args.json:
+        from simgap.provenance import canonical_json  # imports numpy, which `simgap --help` must not
+
+        print(json.dumps(json.loads(canonical_json(document)), indent=2, ensure_ascii=False))
+    else:
+        human(console())
+    sys.stdout.flush()
+
+
+def console() -> Console:
+    """Return a console on standard output; in a pipe it is 120 columns wide unless COLUMNS says otherwise."""
+    from rich.console import Console
+
+    class Page(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with code 1; the frame has its own way
+
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    return Page(width=width, highlight=False)
+
+
+def say(args: Namespace, text: str) -> None:
+    """Print one line about what is going on to standard error, unless ``--quiet``."""
+    if not args.quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(total: int | None, label: str, quiet: bool = False) -> Iterator[Advance]:
+    """Show progress with rate and time left on standard error: a bar on a terminal, a line now and then elsewhere.
+
+    Args:
+        total: how many items, or None if nobody knows.
+        label: what is counted, for example ``episodes``.
+        quiet: count in silence.
+    """
+    meter = Meter(total=total, label=label)
+    if quiet:
+        yield meter.add
+    elif sys.stderr.isatty():
+        with _bar(meter) as advance:
+            yield advance
+    else:
+        with _lines(meter) as advance:
+            yield advance
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """Counts, and puts count, rate and time left into words."""
+
+    total: int | None
+    label: str
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    note: str = ""
+    started_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started_s = self.clock()
+
+    def add(self, n: int = 1, note: str = "") -> None:
+        """Count ``n`` more."""
+        self.done += n
+        self.note = note or self.note
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return self.clock() - self.started_s
+
+    def speed(self) -> str:
+        """Return rate, time left and note, as far as they are defined."""
+        elapsed = self.elapsed_s
+        parts = []
+        if self.done and elapsed > 0:
+            rate = self.done / elapsed
+            parts.append(f"{rate:.3g}/s")
+            if self.total is not None and self.done < self.total:
+                parts.append(f"{duration((self.total - self.done) / rate)} left")
+        return ", ".join([*parts, self.note] if self.note else parts)
+
+    def line(self) -> str:
+        """Return the whole state as one plain line."""
+        count = f"{self.done}" if self.total is None else f"{self.done}/{self.total}"
+        share = f" ({self.done / self.total:.0%})" if self.total else ""
+        speed = self.speed()
+        return f"{self.label} {count}{share}" + (f", {speed}" if speed else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the two units that matter, such as ``2 min 05 s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+@contextmanager
+def _lines(meter: Meter, interval_s: float = PLAIN_INTERVAL_S) -> Iterator[Advance]:
+    last = meter.started_s
+
+    def advance(n: int = 1, note: str = "") -> None:
+        nonlocal last
+        meter.add(n, note)
+        if meter.clock() - last >= interval_s:
+            last = meter.clock()
+            print(meter.line(), file=sys.stderr, flush=True)
+
+    try:
+        yield advance
+    finally:
+        print(f"{meter.line()}, took {duration(meter.elapsed_s)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bar(meter: Meter) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as shown:
+        task = shown.add_task(meter.label, total=meter.total, speed="")
+
+        def advance(n: int = 1, note: str = "") -> None:
+            meter.add(n, note)
+            shown.update(task, completed=meter.done, speed=meter.speed())
+
+        yield advance
+        shown.update(task, speed=f"took {duration(meter.elapsed_s)}")
