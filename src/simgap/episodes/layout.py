@@ -1,0 +1,116 @@
+"""Names and places of a LeRobot dataset on disk, and the guards against paths and files that lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from simgap.errors import DataError
+
+VERSION_30 = "v3.0"
+VERSION_21 = "v2.1"
+CHUNK_SIZE = 1000
+"""Files of one folder; episode 1000 opens ``chunk-001``."""
+DATA_PATH_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH_30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+EPISODES_PATH_30 = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA_PATH_21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+VIDEO_PATH_21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+
+ACTION = "action"
+STATE = "observation.state"
+IMAGE_PREFIX = "observation.images."
+TIME = "time_s"
+"""Our per-frame true clock; lerobot's ``timestamp`` stays positional."""
+INDEX_FEATURES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+LFS_MARK = b"version https://git-lfs"
+
+_FIELD = re.compile(r"\{([a-z_]+)(?::0?(\d)d)?\}")
+
+
+def place(episode: int) -> tuple[int, int]:
+    """Return ``(chunk_index, file_index)`` of an episode in our one-file-an-episode layout."""
+    return divmod(episode, CHUNK_SIZE)
+
+
+def data_path(episode: int) -> str:
+    """Return the relative path of an episode's frames."""
+    chunk, file = place(episode)
+    return f"data/chunk-{chunk:03d}/file-{file:03d}.parquet"
+
+
+def episodes_path(episode: int) -> str:
+    """Return the relative path of an episode's row, whose presence commits the episode."""
+    chunk, file = place(episode)
+    return f"meta/episodes/chunk-{chunk:03d}/file-{file:03d}.parquet"
+
+
+def video_path(episode: int, key: str) -> str:
+    """Return the relative path of an episode's video of one camera feature."""
+    chunk, file = place(episode)
+    return f"videos/{key}/chunk-{chunk:03d}/file-{file:03d}.mp4"
+
+
+def expand(template: str, values: Mapping[str, int | str]) -> str:
+    """Fill a path template of a foreign ``info.json`` without handing it to ``str.format``.
+
+    Raises:
+        DataError: the template names an unknown field or holds stray braces.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        name, width = match[1], match[2]
+        if name not in values:
+            raise DataError(f"path template {template!r} asks for {name!r}; known: {', '.join(sorted(values))}")
+        value = values[name]
+        return f"{value:0{int(width)}d}" if isinstance(value, int) and width else str(value)
+
+    path = _FIELD.sub(fill, template)
+    if "{" in path or "}" in path:
+        raise DataError(f"path template {template!r} cannot be read; expected fields such as {{episode_index:06d}}")
+    return path
+
+
+def inside(root: Path, relative: str) -> Path:
+    """Return a path below the root.
+
+    A link may leave the root only into the blob store of a Hugging Face cache (``snapshots/<revision>`` beside ``blobs``).
+
+    Raises:
+        DataError: the path is absolute, climbs out, or a link leads elsewhere.
+    """
+    path = root / relative
+    resolved, home = path.resolve(), root.resolve()
+    homes = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
+    if Path(relative).is_absolute() or ".." in Path(relative).parts or not any(resolved.is_relative_to(h) for h in homes):
+        raise DataError(f"path {relative!r} leaves the dataset folder {root}; expected a path inside it; do not use this dataset")
+    return path
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is a Git LFS pointer instead of its content."""
+    try:
+        if path.stat().st_size > 1024:
+            return False
+        with path.open("rb") as handle:
+            return handle.read(len(LFS_MARK)) == LFS_MARK
+    except OSError:
+        return False
+
+
+def require_content(path: Path, *, limit_bytes: int = 8 << 30) -> None:
+    """Raise unless a file is there, has content of sane size and is no Git LFS pointer.
+
+    Raises:
+        DataError: names the file and the remedy.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is missing; download the dataset again or correct its meta files")
+    size = path.stat().st_size
+    if size == 0:
+        raise DataError(f"{path} is empty (0 bytes); copy or download the file again")
+    if size > limit_bytes:
+        raise DataError(f"{path} has {size} bytes, more than the {limit_bytes} this reader accepts; split the dataset")
+    if is_lfs_pointer(path):
+        raise DataError(f"{path} is a Git LFS pointer of {size} bytes, not the data; run 'git lfs pull' in its repository")

@@ -1,0 +1,138 @@
+"""The episode store: a LeRobotDataset v3.0 folder written one episode at a time, so that a kill loses at most the one in flight.
+
+Each episode is one data parquet, one MP4 a camera and one row file in ``meta/episodes``. Every file is written under a
+temporary name, fsynced and renamed; the row file comes last and commits the episode. ``info.json`` is the last file of
+:meth:`EpisodeWriter.finish`: a folder without it is unfinished and readers say so.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from simgap.episodes.files import commit, commit_new, sweep
+from simgap.episodes.finish import SIMGAP_JSON, finish_dataset
+from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
+from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
+from simgap.episodes.tables import episode_row, frame_table, numeric_columns, to_bytes
+from simgap.episodes.video import encode_h264
+from simgap.errors import DataError
+from simgap.provenance import read_json
+from simgap.types import Episode
+
+__all__ = ["Codec", "DatasetSpec", "EpisodeWriter"]
+
+
+class EpisodeWriter:
+    """Writes episodes into a dataset folder; several processes may write different indices of one folder at the same time."""
+
+    def __init__(self, root: Path, spec: DatasetSpec) -> None:
+        """Open a new, half-written or finished dataset of the same spec, and sweep what dead writers left.
+
+        Raises:
+            DataError: the folder holds something else, or a dataset of another spec or stamp; the message names the difference.
+        """
+        self._root = Path(root)
+        self._spec = spec
+        self._claim()
+        sweep(self._root)
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """The spec all episodes share."""
+        return self._spec
+
+    @property
+    def root(self) -> Path:
+        """The dataset folder."""
+        return self._root
+
+    def done(self) -> set[int]:
+        """Return the indices of complete episodes on disk: row, frames and every video are there."""
+        rows = _indices(self._root / "meta" / "episodes", ".parquet")
+        complete = rows & _indices(self._root / "data", ".parquet")
+        if self._spec.codec == "h264":
+            for camera in self._spec.cameras:
+                complete &= _indices(self._root / "videos" / (IMAGE_PREFIX + camera), ".mp4")
+        return complete
+
+    def write(self, index: int, episode: Episode) -> None:
+        """Write one episode completely or not at all.
+
+        Args:
+            index: position in the dataset, from 0; each index once, in any order, from any process.
+            episode: arrays in the units of the spec, all spec cameras, ``time_s`` strictly increasing.
+
+        Raises:
+            DataError: the episode does not fit the spec, or the index is already there.
+        """
+        spec, root = self._spec, self._root
+        _require_fit(index, episode, spec)
+        mark = root / episodes_path(index)
+        if mark.exists():
+            raise DataError(f"episode {index} is already in {root}; skip the indices of done() or write to a new folder")
+        (root / "meta" / "info.json").unlink(missing_ok=True)
+        columns = numeric_columns(episode, spec, index)
+        row = to_bytes(episode_row(columns, episode, spec, index))
+        commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)))
+        if spec.codec == "h264":
+            for camera in spec.cameras:
+                commit(root / video_path(index, IMAGE_PREFIX + camera), encode_h264(episode.images[camera], spec.rate_hz, spec.encoding))
+        commit(mark, row)
+
+    def finish(self) -> str:
+        """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.
+
+        Doing it again changes nothing; a kill in the middle leaves all episodes and another call repairs the rest.
+
+        Raises:
+            DataError: no episode, a gap in the indices, or episodes with different columns.
+        """
+        return finish_dataset(self._root, self._spec, self.done())
+
+    def _claim(self) -> None:
+        path = self._root / SIMGAP_JSON
+        ours = self._spec.to_json()
+        if not path.exists():
+            if self._root.exists() and any(p for p in self._root.iterdir() if p.name != "meta" or any(p.glob("[!.]*"))):
+                raise DataError(f"{self._root} is not empty and no dataset of ours (no {SIMGAP_JSON}); choose an empty or new folder")
+            text = json.dumps({"schema": SCHEMA, "spec": ours, "fingerprint": None}, indent=2, sort_keys=True)
+            if commit_new(path, text.encode()):
+                return
+        stored = read_json(path)
+        if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
+            raise DataError(f"{path} has schema {stored.get('schema') if isinstance(stored, dict) else None!r}, expected {SCHEMA}; use the version that wrote it")
+        found = list(differences(json.loads(json.dumps(ours)), stored["spec"]))
+        if found:
+            raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec or a new folder")
+
+
+def _indices(folder: Path, suffix: str) -> set[int]:
+    found = set()
+    for path in folder.glob(f"chunk-*/file-*{suffix}"):
+        chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
+        if chunk.isdigit() and file.isdigit():
+            found.add(int(chunk) * CHUNK_SIZE + int(file))
+    return found
+
+
+def _require_fit(index: int, episode: Episode, spec: DatasetSpec) -> None:
+    where = f"episode {index} of {spec.name!r}"
+    if index < 0 or not -(2**63) <= episode.seed < 2**63:
+        raise DataError(f"{where}: index must be 0 or more and the seed ({episode.seed}) fit 64 bits")
+    if not (episode.task or spec.task_default):
+        raise DataError(f"{where} has no task and the spec no task_default; say in words what the robot should do")
+    for what, values, vector in (("action", episode.action, spec.action_spec), ("state", episode.state, spec.state_spec)):
+        if values.ndim != 2 or values.shape[1] != len(vector):
+            raise DataError(f"{where}: {what} has shape {values.shape}, expected (T, {len(vector)}) for {list(vector.names)}")
+    if set(episode.images) != set(spec.cameras):
+        raise DataError(f"{where} has cameras {sorted(episode.images)}, the spec {sorted(spec.cameras)}")
+    for camera, frames in episode.images.items():
+        if frames.dtype != np.uint8 or frames.shape[1:] != (*spec.image_size, 3):
+            raise DataError(f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, {spec.image_size[0]}, {spec.image_size[1]}, 3)")
+    steps = np.diff(episode.time_s)
+    if not np.isfinite(episode.time_s).all() or (steps <= 0).any():
+        bad = int(np.argmax(~(steps > 0))) + 1 if len(steps) else 0
+        raise DataError(f"{where}: time_s must be finite and increase; it does not at frame {bad}; record the true clock of each frame")
