@@ -39,11 +39,18 @@ class DatasetSpec:
     def __post_init__(self) -> None:
         if self.codec not in ("h264", "png"):
             raise DataError(f"dataset {self.name!r}: unknown codec {self.codec!r}; known: h264, png")
-        if self.codec == "h264" and any(side % 2 for side in self.image_size):
-            raise DataError(f"dataset {self.name!r}: h264 needs even image sides, not {self.image_size}; change the size or use codec png")
         for what, spec in (("action", self.action_spec), ("state", self.state_spec)):
             if abs(spec.rate_hz - self.rate_hz) > 1e-6:
                 raise ConventionError(f"dataset {self.name!r} runs at {self.rate_hz} Hz, its {what} spec says {spec.rate_hz} Hz; make them equal")
+
+    def require_writable(self) -> None:
+        """Raise unless our writer can write this; foreign datasets may have odd image sizes and dotted camera names.
+
+        Raises:
+            DataError: names the field.
+        """
+        if self.codec == "h264" and any(side % 2 for side in self.image_size):
+            raise DataError(f"dataset {self.name!r}: h264 needs even image sides, not {self.image_size}; change the size or use codec png")
         bad = [c for c in self.cameras if not c or "/" in c or "." in c]
         if bad or len(set(self.cameras)) != len(self.cameras):
             raise DataError(f"dataset {self.name!r}: camera names {list(self.cameras)} must be distinct, without '/' and '.'")

@@ -34,6 +34,7 @@ class EpisodeWriter:
         Raises:
             DataError: the folder holds something else, or a dataset of another spec or stamp; the message names the difference.
         """
+        spec.require_writable()
         self._root = Path(root)
         self._spec = spec
         self._claim()
@@ -103,7 +104,9 @@ class EpisodeWriter:
                 return
         stored = read_json(path)
         if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-            raise DataError(f"{path} has schema {stored.get('schema') if isinstance(stored, dict) else None!r}, expected {SCHEMA}; use the version that wrote it")
+            raise DataError(
+                f"{path} has schema {stored.get('schema') if isinstance(stored, dict) else None!r}, expected {SCHEMA}; use the version that wrote it"
+            )
         found = list(differences(json.loads(json.dumps(ours)), stored["spec"]))
         if found:
             raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec or a new folder")
@@ -131,7 +134,9 @@ def _require_fit(index: int, episode: Episode, spec: DatasetSpec) -> None:
         raise DataError(f"{where} has cameras {sorted(episode.images)}, the spec {sorted(spec.cameras)}")
     for camera, frames in episode.images.items():
         if frames.dtype != np.uint8 or frames.shape[1:] != (*spec.image_size, 3):
-            raise DataError(f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, {spec.image_size[0]}, {spec.image_size[1]}, 3)")
+            raise DataError(
+                f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, {spec.image_size[0]}, {spec.image_size[1]}, 3)"
+            )
     steps = np.diff(episode.time_s)
     if not np.isfinite(episode.time_s).all() or (steps <= 0).any():
         bad = int(np.argmax(~(steps > 0))) + 1 if len(steps) else 0
