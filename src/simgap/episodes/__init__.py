@@ -1,0 +1,1 @@
+"""What happened, as data: the LeRobot store, its reader, exact statistics and the frame cache."""

@@ -173,7 +173,7 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
         table = table.select([n for n in table.column_names if not n.startswith("stats/")])
         for row in table.to_pylist():
             try:
-                values = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
+                values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
                 index, length = int(row["episode_index"]), int(row["length"])
                 videos = {key: _span_30(root, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
             except (KeyError, TypeError, ValueError) as error:
@@ -189,7 +189,7 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
 
 
 def _span_30(root: Path, info: DatasetInfo, key: str, row: Mapping[str, Any]) -> VideoSpan:
-    values = {"video_key": key, "chunk_index": int(row[f"videos/{key}/chunk_index"]), "file_index": int(row[f"videos/{key}/file_index"])}
+    values: dict[str, int | str] = {"video_key": key, "chunk_index": int(row[f"videos/{key}/chunk_index"]), "file_index": int(row[f"videos/{key}/file_index"])}
     return _located(root, expand(info.video_path, values), float(row.get(f"videos/{key}/from_timestamp") or 0.0))
 
 

@@ -222,9 +222,7 @@ def _key(info: DatasetInfo, keys: tuple[str, ...], root: Path) -> str:
 
 def _numeric(column: pa.ChunkedArray, path: Path, name: str) -> NDArray[Any] | None:
     kind = column.type
-    while pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if kind is not column.type:
-            return None
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = kind.value_type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec
@@ -34,7 +34,7 @@ class DatasetSpec:
     codec: Codec = "h264"
     """``h264`` (small, lossy) or ``png`` (exact, inside the parquet)."""
     robot_type: str = "simgap"
-    encoding: Encoding = Encoding()
+    encoding: Encoding = field(default_factory=Encoding)
 
     def __post_init__(self) -> None:
         if self.codec not in ("h264", "png"):

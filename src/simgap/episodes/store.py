@@ -19,7 +19,7 @@ from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
 from simgap.episodes.tables import episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.video import encode_h264
 from simgap.errors import DataError
-from simgap.provenance import read_json
+from simgap.provenance import canonical_json, read_json
 from simgap.types import Episode
 
 __all__ = ["Codec", "DatasetSpec", "EpisodeWriter"]
@@ -36,7 +36,7 @@ class EpisodeWriter:
         """
         spec.require_writable()
         self._root = Path(root)
-        self._spec = spec
+        self._spec = DatasetSpec.from_json(json.loads(canonical_json(spec.to_json())))  # as a reader will see it: plain floats and lists
         self._claim()
         sweep(self._root)
 
@@ -103,11 +103,10 @@ class EpisodeWriter:
             if commit_new(path, text.encode()):
                 return
         stored = read_json(path)
-        if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-            raise DataError(
-                f"{path} has schema {stored.get('schema') if isinstance(stored, dict) else None!r}, expected {SCHEMA}; use the version that wrote it"
-            )
-        found = list(differences(json.loads(json.dumps(ours)), stored["spec"]))
+        schema = stored.get("schema") if isinstance(stored, dict) else None
+        if schema != SCHEMA:
+            raise DataError(f"{path} has schema {schema!r}, expected {SCHEMA}; use the version that wrote it")
+        found = list(differences(ours, stored["spec"]))
         if found:
             raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec or a new folder")
 
@@ -133,10 +132,9 @@ def _require_fit(index: int, episode: Episode, spec: DatasetSpec) -> None:
     if set(episode.images) != set(spec.cameras):
         raise DataError(f"{where} has cameras {sorted(episode.images)}, the spec {sorted(spec.cameras)}")
     for camera, frames in episode.images.items():
-        if frames.dtype != np.uint8 or frames.shape[1:] != (*spec.image_size, 3):
-            raise DataError(
-                f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, {spec.image_size[0]}, {spec.image_size[1]}, 3)"
-            )
+        expected = (*spec.image_size, 3)
+        if frames.dtype != np.uint8 or frames.shape[1:] != expected:
+            raise DataError(f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, *{expected})")
     steps = np.diff(episode.time_s)
     if not np.isfinite(episode.time_s).all() or (steps <= 0).any():
         bad = int(np.argmax(~(steps > 0))) + 1 if len(steps) else 0

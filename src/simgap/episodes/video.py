@@ -102,7 +102,7 @@ def iterate_frames(path: Path, start_s: float = 0.0) -> Iterator[tuple[float, ND
             for frame in container.decode(stream):
                 if max(frame.width, frame.height) > _LARGEST_SIDE:
                     raise DataError(f"{path} holds frames of {frame.width} x {frame.height}, more than {_LARGEST_SIDE} a side; this reader refuses them")
-                yield float(frame.time or 0.0), reformatter.reformat(frame, format="rgb24").to_ndarray()
+                yield float(frame.time or 0.0), np.asarray(reformatter.reformat(frame, format="rgb24").to_ndarray(), dtype=np.uint8)
         except av.FFmpegError as error:
             raise DataError(f"{path} cannot be decoded ({error}); the file is damaged or truncated, copy it again") from error
 

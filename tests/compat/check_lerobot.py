@@ -1,0 +1,51 @@
+"""Load a dataset with lerobot itself and compare lengths, values, images, tasks and per-episode columns; run in a lerobot environment.
+
+Usage: check_lerobot.py DATASET EXPECTED.npz
+"""
+
+import sys
+
+import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+IMAGE_TOLERANCE = 2  # of 255: another build of the colour conversion may round differently
+
+
+def main(root: str, expected_path: str) -> int:
+    """Compare and return the exit code."""
+    expected = np.load(expected_path)
+    lengths, tasks = expected["lengths"], expected["tasks"]
+    dataset = LeRobotDataset("local/compat", root=root, video_backend="pyav")
+    assert dataset.num_episodes == len(lengths), (dataset.num_episodes, len(lengths))
+    assert dataset.num_frames == int(lengths.sum()) == len(dataset)
+    assert [int(x) for x in dataset.meta.episodes["length"]] == [int(x) for x in lengths]
+    worst = 0
+    for episode, (start, length) in enumerate(zip(np.cumsum([0, *lengths[:-1]]), lengths, strict=True)):
+        for k in range(int(length)):
+            item = dataset[int(start) + k]
+            assert item["task"] == str(tasks[episode]), (item["task"], tasks[episode])
+            assert [int(item[key]) for key in ("episode_index", "frame_index", "index")] == [episode, k, int(start) + k]
+            for key in ("action", "observation.state", "executed", "time_s"):
+                np.testing.assert_array_equal(
+                    np.asarray(item[key]).reshape(-1), expected[f"{episode}.{key}"][k].astype(np.asarray(item[key]).dtype).reshape(-1)
+                )
+            for camera in ("front", "wrist"):
+                key = f"observation.images.{camera}"
+                pixels = np.rint(np.moveaxis(np.asarray(item[key]), 0, -1) * 255.0).astype(int)
+                worst = max(worst, int(np.abs(pixels - expected[f"{episode}.{key}"][k].astype(int)).max()))
+    assert worst <= IMAGE_TOLERANCE, f"images differ by up to {worst}/255"
+    assert list(dataset.meta.episodes["success"]) == [True, False, True]
+    assert list(dataset.meta.episodes["outcome"]) == ["success", "failure", "success"]
+    stats = dataset.meta.stats["action"]
+    actions = np.concatenate([expected[f"{e}.action"] for e in range(len(lengths))]).astype(np.float64)
+    np.testing.assert_allclose(stats["q01"], np.quantile(actions, 0.01, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(stats["std"], actions.std(axis=0), rtol=1e-6)
+    window = LeRobotDataset("local/compat", root=root, delta_timestamps={"action": [k / dataset.fps for k in range(4)]})
+    assert tuple(window[0]["action"].shape) == (4, 6)
+    assert bool(window[int(lengths[0]) - 1]["action_is_pad"][1])
+    sys.stderr.write(f"ok: {root}: {len(lengths)} episodes, {int(lengths.sum())} frames, largest image difference {worst}/255\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

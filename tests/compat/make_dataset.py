@@ -1,0 +1,78 @@
+"""Write a small dataset in each codec and, beside it, what a reader should get from it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
+from simgap.episodes.reader import open_dataset
+from simgap.episodes.store import Codec, DatasetSpec, EpisodeWriter
+from simgap.provenance import Stamp
+from simgap.types import Episode, Outcome
+
+RATE_HZ = 20.0
+LENGTHS = (23, 41, 17)
+TASKS = ("pick the red cube", "pick the blue cube", "pick the red cube")
+
+
+def make(root: Path, codec: Codec) -> None:
+    """Write ``<root>/<codec>`` and ``<root>/<codec>.npz``."""
+    dimensions = tuple(Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper") for j in SO101_JOINTS)
+    vector = VectorSpec(dimensions=dimensions, rate_hz=RATE_HZ)
+    spec = DatasetSpec(
+        name="compat",
+        action_spec=vector,
+        state_spec=vector,
+        cameras=("front", "wrist"),
+        image_size=(96, 96),
+        rate_hz=RATE_HZ,
+        stamp=Stamp(kind="dataset", fields={"engine": "compat"}),
+        codec=codec,
+    )
+    writer = EpisodeWriter(root / codec, spec)
+    rng = np.random.default_rng(7)
+    for index in (2, 0, 1):  # out of order, as parallel workers write
+        writer.write(index, _episode(index, rng))
+    writer.finish()
+    dataset = open_dataset(root / codec)
+    expected: dict[str, np.ndarray] = {"lengths": np.array(LENGTHS), "tasks": np.array(TASKS)}
+    for index in range(len(LENGTHS)):
+        episode = dataset.episode(index)
+        expected[f"{index}.action"], expected[f"{index}.observation.state"] = episode.action, episode.state
+        expected[f"{index}.time_s"], expected[f"{index}.executed"] = episode.time_s, episode.extras["executed"]
+        for camera, frames in episode.images.items():
+            expected[f"{index}.observation.images.{camera}"] = frames
+    np.savez(root / f"{codec}.npz", **expected)
+
+
+def _episode(index: int, rng: np.random.Generator) -> Episode:
+    length = LENGTHS[index]
+    images = {}
+    for camera in ("front", "wrist"):
+        frames = np.full((length, 96, 96, 3), rng.integers(40, 200, 3), dtype=np.uint8)
+        for k in range(length):
+            frames[k, 20 + k : 36 + k, 30:60] = (200, 20 + 3 * k, 40)
+        images[camera] = frames
+    time_s = np.arange(length) / RATE_HZ + rng.uniform(0, 0.004, length)
+    action, state = rng.normal(size=(2, length, 6)).astype(np.float32)
+    outcome = Outcome.success() if index != 1 else Outcome.failure("dropped")
+    return Episode(
+        images=images,
+        state=state,
+        action=action,
+        time_s=time_s,
+        outcome=outcome,
+        task=TASKS[index],
+        seed=100 + index,
+        factors={"mass_kg": 0.1 * index},
+        extras={"executed": action * np.float32(0.5)},
+    )
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    for name in ("h264", "png"):
+        make(target, name)  # type: ignore[arg-type]

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Datasets of ours must load in lerobot 0.6.1. lerobot lives in its own Python 3.12 environment (about 5 GB, minutes to install).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+LEROBOT_VERSION=0.6.1
+python312() {
+  for candidate in ${PYTHON312:-} python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null; then echo "$candidate"; return; fi
+  done
+  echo "no Python 3.12 found; install one or set PYTHON312" >&2
+  return 1
+}
+
+if ! .venv-compat/bin/python -c "from importlib.metadata import version; assert version('lerobot') == '$LEROBOT_VERSION'" 2>/dev/null; then
+  python="$(python312)"
+  "$python" -m venv .venv-compat
+  .venv-compat/bin/pip install -q "lerobot[dataset]==$LEROBOT_VERSION"
+fi
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HOME="$work/hf"
+.venv/bin/python tests/compat/make_dataset.py "$work"
+for codec in h264 png; do
+  .venv-compat/bin/python tests/compat/check_lerobot.py "$work/$codec" "$work/$codec.npz"
+done
