@@ -48,20 +48,19 @@ class ArmPickTeacher:
             return Abstain("the cube fell off the table")
         if all(world.jaw_contacts(0)) and self._gripping():
             return self._raise()
-        tilt = float(np.abs(up[2]).max())
-        if tilt < 0.9:
-            return Abstain(f"the cube is tilted by {math.degrees(math.acos(min(1.0, tilt))):.0f} deg")
         yaw = _quarter_turn(math.atan2(up[1, _flat_axis(up)], up[0, _flat_axis(up)]))
         try:
-            return self._plan(target, half, yaw)
+            return self._plan(target, half, yaw, up)
         except g.Unreachable as reason:
             return Abstain(str(reason))
 
-    def _plan(self, target: NDArray[np.float64], half: float, yaw: float) -> NDArray[np.float32]:
+    def _plan(self, target: NDArray[np.float64], half: float, yaw: float, up: NDArray[np.float64]) -> NDArray[np.float32]:
         world = self._env.world
         point = world.grasp_point()
         offset = half + 0.002
         grasp_z = max(half, 0.0125)
+        if float(np.abs(up[2]).max()) < 0.9:  # a jaw stands on the cube: back off and let it fall flat
+            return self._command(g.inverse(g.ToolPose(float(point[0]), float(point[1]), HOVER_Z + 0.02, self._tool_yaw()), 0.011), OPEN_PERCENT, self._lead())
         goal = g.ToolPose(float(target[0]), float(target[1]), grasp_z, yaw)
         above = math.hypot(*(self._jaw_middle(offset)[:2] - target[:2]))
         turned = math.degrees(abs(_wrap(self._tool_yaw() - yaw)))
@@ -99,7 +98,7 @@ class ArmPickTeacher:
 
     def _gripping(self) -> bool:
         """Return True once the jaw pushes with most of the torque it has."""
-        return float(self._env.world.data.actuator_force[5]) < -0.35
+        return float(self._env.world.data.actuator_force[5]) < -0.25
 
     def _tool_yaw(self) -> float:
         matrix = self._env.world.data.site_xmat[self._env.world.grasp_site].reshape(3, 3)

@@ -16,7 +16,7 @@ KV = 2.0
 """Velocity gain, N m s / rad."""
 TORQUE_LIMIT = 2.9
 """Stall torque of an STS3215 servo at 12 V, N m."""
-GRIPPER_TORQUE_LIMIT = 0.6
+GRIPPER_TORQUE_LIMIT = 0.4
 TIMESTEP_S = 0.0025
 CUBES = ("target", "distractor1", "distractor2")
 
@@ -80,7 +80,7 @@ def _add_arm(spec: Any) -> None:
     hand = wrist.add_body(name="gripper", pos=[0, 0, g.WRIST_TO_ROLL])
     _hinge(hand, "wrist_roll", [0, 0, 1], g.JOINT_LIMITS_DEG[4])
     hand.add_geom(type=box, size=[0.024, 0.014, 0.011], pos=[0.012, 0, 0.011], mass=0.06, **shell)
-    pad: dict[str, Any] = {"friction": [1.0, 0.01, 0.001], "condim": 4, "rgba": dark, "contype": 2, "conaffinity": 1, "solref": [0.01, 1]}
+    pad: dict[str, Any] = {"friction": [1.0, 0.01, 0.001], "condim": 4, "rgba": dark, "contype": 2, "conaffinity": 1, "solref": [0.02, 1]}
     length = (g.TIP_Z - 0.02) / 2
     hand.add_geom(name="fixed_jaw", type=box, size=[0.004, 0.009, length], pos=[-0.004, 0, 0.02 + length], mass=0.02, **pad)
     hand.add_site(name="grasp", pos=[0, 0, g.GRASP_Z], group=4)

@@ -85,13 +85,9 @@ class ArmWorld:
     def jaw_contacts(self, cube: int) -> tuple[bool, bool]:
         """Return whether the fixed and the moving jaw touch a cube."""
         geom = self.cube_geom[cube]
-        fixed = moving = False
-        for contact in self.data.contact[: self.data.ncon]:
-            pair = (int(contact.geom1), int(contact.geom2))
-            if geom in pair:
-                fixed |= self.fixed_jaw in pair
-                moving |= self.moving_jaw in pair
-        return fixed, moving
+        pairs = self.data.contact.geom
+        touching = pairs[(pairs == geom).any(axis=1)]
+        return bool((touching == self.fixed_jaw).any()), bool((touching == self.moving_jaw).any())
 
     def _apply_looks(self, values: FactorValues) -> None:
         model = self.model

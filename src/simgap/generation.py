@@ -1,0 +1,192 @@
+"""Teacher episodes in bulk: every core, constant memory, resumable, one verified episode a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.envs import make_env
+from simgap.envs.base import TaskEnv
+from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.episodes.spec import Codec, DatasetSpec
+from simgap.episodes.store import EpisodeWriter
+from simgap.errors import DataError
+from simgap.provenance import Stamp, child_rng, source_hash
+from simgap.seeds import Purpose, seed_of
+from simgap.teachers import Abstain, Teacher, make_teacher
+from simgap.types import Episode
+from simgap.workers import run_tasks
+
+MAX_ATTEMPTS = 20
+"""Fresh initial conditions tried for one episode before the ranges are called unsolvable."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateSpec:
+    """What to generate; the same spec makes the same bytes."""
+
+    env: str
+    episodes: int
+    ranges: FactorRanges
+    image_size: int = 96
+    seed: int = 0
+    purpose: Purpose = Purpose.TRAIN
+    noise_deg: float = 1.5
+    """DART: standard deviation of the noise added to what is *executed*; the label stays clean (Laskey et al., arXiv 1703.09327)."""
+    codec: Codec = "h264"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "env": self.env,
+            "episodes": self.episodes,
+            "ranges": self.ranges.to_json(),
+            "image_size": self.image_size,
+            "seed": self.seed,
+            "purpose": str(self.purpose),
+            "noise_deg": self.noise_deg,
+            "codec": self.codec,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """A teacher's attempt."""
+
+    episode: Episode | None
+    """None when the teacher abstained before the first action."""
+    abstained: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateReport:
+    """What became of a generation run."""
+
+    root: Path
+    episodes: int
+    attempts: int
+    """Attempts of this call; more than the episodes it wrote when the teacher failed or abstained."""
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> attempts thrown away in this call."""
+
+
+def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float) -> Rollout:
+    """Run a teacher through one episode and record it.
+
+    ``action`` holds the clean label, ``extras["executed_action"]`` what was sent with noise on it.
+    """
+    rng = child_rng(seed, "dart")
+    obs, _ = env.reset(seed=seed, options={"factors": values})
+    rows: list[tuple[dict[str, NDArray[Any]], NDArray[np.float32], NDArray[np.float32]]] = []
+    spread = np.where(env.action_spec.gripper_mask, 0.0, noise_deg)
+    disturbance = np.zeros(len(env.action_spec))
+    while True:
+        label = teacher.label()
+        if isinstance(label, Abstain):
+            return Rollout(episode=None, abstained=label.reason)
+        # An Ornstein-Uhlenbeck walk: white noise would be filtered out by the servos.
+        disturbance = 0.7 * disturbance + spread * rng.normal(size=len(spread)) * np.sqrt(1 - 0.7**2)
+        executed = np.clip(label + disturbance, env.action_spec.low, env.action_spec.high).astype(np.float32)
+        rows.append((obs, label, executed))
+        obs, _, terminated, truncated, info = env.step(executed)
+        if terminated or truncated:
+            break
+    episode = Episode(
+        images={c: np.stack([o[c] for o, _, _ in rows]) for c in env.cameras},
+        state=np.stack([o["state"] for o, _, _ in rows]),
+        action=np.stack([a for _, a, _ in rows]),
+        time_s=np.arange(len(rows)) / env.action_spec.rate_hz,
+        outcome=info["outcome"],
+        task=env.task,
+        seed=seed,
+        factors=values,
+        extras={"executed_action": np.stack([e for _, _, e in rows])},
+    )
+    return Rollout(episode=episode)
+
+
+def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetSpec:
+    """Return the store's spec of a generation run, stamped with everything that made it."""
+    fields = {
+        **env.stamp_fields(),
+        "teacher": teacher.name,
+        "factors": spec.ranges.name,
+        "generate": spec.to_json(),
+        "source": source_hash("envs", "teachers")[:16],
+    }
+    return DatasetSpec(
+        name=f"{spec.env}-{spec.ranges.name}".replace(":", "-"),
+        action_spec=env.action_spec,
+        state_spec=env.state_spec,
+        cameras=env.cameras,
+        image_size=(spec.image_size, spec.image_size),
+        rate_hz=env.action_spec.rate_hz,
+        stamp=Stamp(kind="dataset", fields=fields),
+        task_default=env.task,
+        codec=spec.codec,
+    )
+
+
+def generate(spec: GenerateSpec, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> GenerateReport:
+    """Generate episodes into a dataset folder; after a kill, the same call makes what is missing.
+
+    Only episodes in which the teacher succeeded are kept: the label is verified by the rollout it came from.
+
+    Args:
+        spec: what to make.
+        out: dataset folder, new or of the same spec.
+        workers: processes; 0 runs in this one.
+        progress: called with (episodes on disk, total).
+
+    Raises:
+        DataError: the folder holds another dataset, or the teacher cannot solve an initial condition of these ranges.
+    """
+    if spec.episodes < 1:
+        raise DataError(f"cannot generate {spec.episodes} episodes; ask for at least one")
+    env = make_env(spec.env, image_size=spec.image_size, render=False)
+    writer = EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env)))
+    done = writer.done()
+    missing = [i for i in range(spec.episodes) if i not in done]
+    tally = {"ready": spec.episodes - len(missing), "attempts": 0}
+    rejected: dict[str, int] = {}
+
+    def landed(result: list[str]) -> None:
+        tally["ready"] += 1
+        tally["attempts"] += 1 + len(result)
+        for reason in result:
+            rejected[reason] = rejected.get(reason, 0) + 1
+        if progress:
+            progress(tally["ready"], spec.episodes)
+
+    if progress:
+        progress(tally["ready"], spec.episodes)
+    run_tasks(_setup, (spec, out), missing, workers=workers, on_result=landed)
+    writer.finish()
+    return GenerateReport(root=out, episodes=spec.episodes, attempts=tally["attempts"], rejected=rejected)
+
+
+def _setup(spec: GenerateSpec, out: Path) -> Callable[[int], list[str]]:
+    env = make_env(spec.env, image_size=spec.image_size)
+    teacher = make_teacher(env)
+    writer = EpisodeWriter(out, dataset_spec(spec, env, teacher))
+
+    def make(index: int) -> list[str]:
+        rejected: list[str] = []
+        for attempt in range(MAX_ATTEMPTS):
+            seed = seed_of(spec.purpose, spec.seed, index * MAX_ATTEMPTS + attempt)
+            values = env.factor_space.sample(spec.ranges, child_rng(seed, "factors"))
+            rollout = roll_teacher(env, teacher, values, seed, spec.noise_deg)
+            if rollout.episode is not None and rollout.episode.outcome.is_success:
+                writer.write(index, rollout.episode)
+                return rejected
+            rejected.append("abstained" if rollout.episode is None else rollout.episode.outcome.detail)
+        raise DataError(
+            f"the teacher of {spec.env} failed {MAX_ATTEMPTS} initial conditions in a row under {spec.ranges.name!r}: {sorted(set(rejected))}; narrow the ranges"
+        )
+
+    return make

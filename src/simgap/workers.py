@@ -1,0 +1,120 @@
+"""Worker processes: one task queue, one result queue, one line when a worker dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from simgap.errors import MachineError, SimgapError
+from simgap.machine import worker_environment
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_POLL_S = 0.5
+
+
+def run_tasks(
+    setup: Callable[..., Callable[[Task], Result]],
+    setup_args: Sequence[Any],
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    on_result: Callable[[Result], None],
+) -> None:
+    """Run every task on worker processes and hand results back as they come, in any order.
+
+    Args:
+        setup: a picklable function that builds a worker's state once (env, GL context, policy) and returns what runs a task.
+        setup_args: its arguments, picklable.
+        tasks: what to do; picklable.
+        workers: number of processes; 0 runs everything in this process.
+        on_result: called in this process for each result.
+
+    Raises:
+        SimgapError: what a worker raised, as it raised it.
+        MachineError: a worker was killed or crashed; names how.
+    """
+    if not tasks:
+        return
+    if workers == 0:
+        run = setup(*setup_args)
+        for task in tasks:
+            on_result(run(task))
+        return
+    context = multiprocessing.get_context("spawn")
+    todo: Any = context.Queue()
+    done: Any = context.Queue()
+    for task in tasks:
+        todo.put(task)
+    count = min(workers, len(tasks))
+    for _ in range(count):
+        todo.put(None)
+    processes = [context.Process(target=_work, args=(setup, tuple(setup_args), todo, done), daemon=True) for _ in range(count)]
+    with _environment(worker_environment(1)):
+        for process in processes:
+            process.start()
+    try:
+        for result in _collect(done, processes, len(tasks)):
+            on_result(result)
+        for process in processes:
+            process.join(timeout=10)
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+                process.join()
+        todo.cancel_join_thread()
+
+
+def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any]:
+    received = 0
+    while received < expected:
+        try:
+            kind, value = done.get(timeout=_POLL_S)
+        except queue.Empty:
+            dead = [p for p in processes if p.exitcode not in (None, 0)]
+            if dead:
+                raise MachineError(
+                    f"a worker process died with exit code {dead[0].exitcode} (a negative code is a signal, -9 is the out-of-memory killer or a kill); run the same command again, it resumes"
+                ) from None
+            continue
+        if kind == "error":
+            error, text = value
+            error.add_note(text)
+            raise error
+        received += 1
+        yield value
+
+
+def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], todo: Any, done: Any) -> None:
+    try:
+        run = setup(*setup_args)
+        while (task := todo.get()) is not None:
+            done.put(("result", run(task)))
+    except SimgapError as error:
+        done.put(("error", (error, "in a worker process")))
+    except KeyboardInterrupt:
+        return
+    except Exception as error:
+        # Foreign exceptions may not survive pickling; their text does.
+        done.put(("error", (RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())))
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
