@@ -26,9 +26,8 @@ def main(root: str, expected_path: str) -> int:
             assert item["task"] == str(tasks[episode]), (item["task"], tasks[episode])
             assert [int(item[key]) for key in ("episode_index", "frame_index", "index")] == [episode, k, int(start) + k]
             for key in ("action", "observation.state", "executed", "time_s"):
-                np.testing.assert_array_equal(
-                    np.asarray(item[key]).reshape(-1), expected[f"{episode}.{key}"][k].astype(np.asarray(item[key]).dtype).reshape(-1)
-                )
+                seen, wanted = np.asarray(item[key]).reshape(-1), expected[f"{episode}.{key}"][k].reshape(-1)
+                np.testing.assert_array_equal(seen, wanted.astype(seen.dtype))
             for camera in ("front", "wrist"):
                 key = f"observation.images.{camera}"
                 pixels = np.rint(np.moveaxis(np.asarray(item[key]), 0, -1) * 255.0).astype(int)
