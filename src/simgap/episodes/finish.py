@@ -78,7 +78,7 @@ def _number(root: Path, index: int, row: pa.Table, first: int, task: int) -> pa.
     numbered = renumbered(table, first, task)
     if not numbered.equals(table):
         commit(path, to_bytes(numbered))
-    moved = moved_row(row, first, task)
+    moved = moved_row(row, first)
     if not moved.equals(row):
         commit(root / episodes_path(index), to_bytes(moved))
     keep = [name for name in numbered.column_names if not name.startswith(IMAGE_PREFIX)]

@@ -37,6 +37,7 @@ class EpisodeWriter:
         spec.require_writable()
         self._root = Path(root)
         self._spec = DatasetSpec.from_json(json.loads(canonical_json(spec.to_json())))  # as a reader will see it: plain floats and lists
+        self._next_index, self._next_row = 0, 0  # global rows are known while one writer goes through in order; finish() settles the rest
         self._claim()
         sweep(self._root)
 
@@ -75,13 +76,16 @@ class EpisodeWriter:
         if mark.exists():
             raise DataError(f"episode {index} is already in {root}; skip the indices of done() or write to a new folder")
         (root / "meta" / "info.json").unlink(missing_ok=True)
-        columns = numeric_columns(episode, spec, index)
+        first_row = self._next_row if index == self._next_index else 0
+        columns = numeric_columns(episode, spec, index, first_row)
         row = to_bytes(episode_row(columns, episode, spec, index))
         commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)))
         if spec.codec == "h264":
             for camera in spec.cameras:
                 commit(root / video_path(index, IMAGE_PREFIX + camera), encode_h264(episode.images[camera], spec.rate_hz, spec.encoding))
         commit(mark, row)
+        if index == self._next_index:
+            self._next_index, self._next_row = index + 1, first_row + len(episode)
 
     def finish(self) -> str:
         """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.

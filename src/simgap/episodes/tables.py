@@ -28,7 +28,8 @@ _DTYPES = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64()
 def to_bytes(table: pa.Table) -> bytes:
     """Return a table as Parquet bytes: Snappy, one row group, equal bytes for equal tables."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="snappy", row_group_size=max(1, table.num_rows))
+    is_small = table.num_rows <= 1
+    pq.write_table(table, buffer, compression="snappy", row_group_size=max(1, table.num_rows), use_dictionary=not is_small, write_statistics=not is_small)
     return buffer.getvalue()
 
 
@@ -41,8 +42,8 @@ def column(values: NDArray[Any], *, what: str) -> pa.Array:
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
-def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str, NDArray[Any]]:
-    """Return the numeric per-frame columns of an episode by feature name; ``index`` and ``task_index`` count from the episode's start."""
+def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: int = 0) -> dict[str, NDArray[Any]]:
+    """Return the numeric per-frame columns of an episode by feature name; ``index`` counts from ``first_row``, ``task_index`` is 0."""
     length = len(episode)
     frames = np.arange(length, dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
@@ -58,7 +59,7 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str
         "timestamp": (frames / spec.rate_hz).astype(np.float32),
         "frame_index": frames,
         "episode_index": np.full(length, index, dtype=np.int64),
-        "index": frames,
+        "index": first_row + frames,
         "task_index": np.zeros(length, dtype=np.int64),
     }
 
@@ -97,8 +98,8 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         "factors": pa.array([canonical_json(dict(episode.factors))], pa.string()),
         "data/chunk_index": pa.array([chunk], pa.int64()),
         "data/file_index": pa.array([file], pa.int64()),
-        "dataset_from_index": pa.array([0], pa.int64()),
-        "dataset_to_index": pa.array([length], pa.int64()),
+        "dataset_from_index": pa.array([int(columns["index"][0])], pa.int64()),
+        "dataset_to_index": pa.array([int(columns["index"][0]) + length], pa.int64()),
     }
     if spec.codec == "h264":
         for camera in spec.cameras:
@@ -108,7 +109,7 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
             row[f"{prefix}/from_timestamp"] = pa.array([0.0], pa.float64())
             row[f"{prefix}/to_timestamp"] = pa.array([length / spec.rate_hz], pa.float64())
     histograms = {camera: image_histogram(episode.images[camera]) for camera in spec.cameras}
-    statistics = {name: exact_statistics(values) for name, values in columns.items()}
+    statistics = {name: exact_statistics(values) for name, values in columns.items() if name not in INDEX_FEATURES}
     statistics |= {IMAGE_PREFIX + camera: image_statistics(h, length) for camera, h in histograms.items()}
     for name, values in statistics.items():
         for key, value in values.items():
@@ -119,16 +120,12 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     return pa.table(row).replace_schema_metadata({HISTOGRAMS: stored.encode()})
 
 
-def moved_row(row: pa.Table, first_row: int, task_index: int) -> pa.Table:
-    """Return an episode row that starts at a global row; the index statistics move along."""
-    length = int(row["length"][0].as_py())
-    rows = np.arange(first_row, first_row + length)
-    new: dict[str, pa.Array] = {"dataset_from_index": pa.array([first_row], pa.int64()), "dataset_to_index": pa.array([first_row + length], pa.int64())}
-    for name, values in (("index", rows), ("task_index", np.full(length, task_index))):
-        new |= {f"stats/{name}/{key}": pa.array([value]) for key, value in exact_statistics(values).items()}
+def moved_row(row: pa.Table, first_row: int) -> pa.Table:
+    """Return an episode row that starts at a global row."""
     metadata = row.schema.metadata
-    for name, value in new.items():
-        row = row.set_column(row.column_names.index(name), name, value)
+    bounds = {"dataset_from_index": first_row, "dataset_to_index": first_row + int(row["length"][0].as_py())}
+    for name, value in bounds.items():
+        row = row.set_column(row.column_names.index(name), name, pa.array([value], pa.int64()))
     return row.replace_schema_metadata(metadata)
 
 
