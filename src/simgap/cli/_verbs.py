@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from simgap.errors import UsageError, did_you_mean
 
 SUMMARIES = {
-    "demo": "run one whole turn against a sealed surrogate and open its report",
+    "demo": "run one whole turn against a sealed surrogate and write its report",
     "envs": "list the envs with their cameras, actions, factors and failure modes",
     "generate": "let the teacher record verified episodes in sim",
     "data": "inspect, check, convert or mix datasets",
