@@ -1,0 +1,173 @@
+"""The sentences and numbers of the report, computed from values so that no text can disagree with its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from simgap.report.model import CheckResult, Paired, Rate
+from simgap.statistics import Difference, Estimate, what_n_cannot_show
+from simgap.types import EvidenceKind
+
+SOURCE_NAMES = {
+    EvidenceKind.SIM: "simulation",
+    EvidenceKind.SECOND_ENGINE: "second simulator",
+    EvidenceKind.SURROGATE: "surrogate",
+    EvidenceKind.REAL: "real robot",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Banner:
+    """What kind of evidence a report holds."""
+
+    tone: EvidenceKind | None
+    head: str
+    body: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedWords:
+    """The comparison in plain words."""
+
+    tone: str
+    """``better``, ``worse``, ``unclear`` or ``none``."""
+    head: str
+    body: str
+
+
+def banner(sources: Collection[EvidenceKind]) -> Banner:
+    """Return the banner for the kinds of evidence a report holds; the strongest kind names it, the others are listed."""
+    if EvidenceKind.REAL in sources:
+        mixed = sorted(SOURCE_NAMES[s] for s in sources if s is not EvidenceKind.REAL)
+        rest = f" Numbers marked {' or '.join(mixed)} only decided what was worth hardware time." if mixed else ""
+        return Banner(
+            tone=EvidenceKind.REAL, head="Hardware evidence", body=f"Trials on a real robot. They hold for the robot, conditions and dates named here.{rest}"
+        )
+    if EvidenceKind.SURROGATE in sources:
+        return Banner(
+            tone=EvidenceKind.SURROGATE,
+            head="Surrogate evidence",
+            body="A sealed simulated robot stood in for hardware. Nothing here is evidence about a real robot.",
+        )
+    if sources:
+        return Banner(
+            tone=EvidenceKind.SIM,
+            head="Simulated evidence only",
+            body="No robot and no stand-in was tried. It can say what is broken or worth hardware time; nothing here is evidence about a real robot.",
+        )
+    return Banner(tone=None, head="No evidence", body="This report holds no rollouts and no trials.")
+
+
+def percent(value: float | None, n: int = 100) -> str:
+    """Return a rate as text, with one decimal from n = 200 on; only 0 and 1 themselves are ever printed as 0 % and 100 %."""
+    if value is None:
+        return "unknown"
+    for digits in range(1 if n >= 200 else 0, 6):
+        text = f"{100 * value:.{digits}f}"
+        if value in (0.0, 1.0) or float(text) not in (0.0, 100.0):
+            return f"{text} %"
+    return f"{100 * value:g} %"
+
+
+def interval(estimate: Estimate) -> str:
+    """Return an interval as text, or why there is none."""
+    if estimate.low is None or estimate.high is None:
+        return f"unknown: {estimate.reason}"
+    return f"{percent(estimate.low, estimate.n).removesuffix(' %')} to {percent(estimate.high, estimate.n)}"
+
+
+def points(value: float | None) -> str:
+    """Return a difference of rates in percentage points, signed, with a true minus."""
+    if value is None:
+        return "unknown"
+    rounded = round(100 * value)
+    if rounded == 0 and abs(value) > 1e-12:
+        return f"{100 * value:+.1f}".replace("-", "−")
+    return "0" if rounded == 0 else f"{rounded:+d}".replace("-", "−")
+
+
+def difference_interval(difference: Difference) -> str:
+    """Return the interval of a difference in points, or why there is none."""
+    if difference.low is None or difference.high is None:
+        return f"unknown: {difference.reason}"
+    return f"{points(difference.low)} to {points(difference.high)} points"
+
+
+def number(value: float | None) -> str:
+    """Return a number with three significant digits and no needless zeros; ``unknown`` for None or NaN."""
+    if value is None or math.isnan(value):
+        return "unknown"
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.2e}".replace("-", "−")
+    if abs(value) >= 1000 or float(value).is_integer():
+        return f"{value:,.0f}".replace("-", "−")
+    return f"{value:.3g}".replace("-", "−")
+
+
+def p_text(value: float | None) -> str:
+    """Return a p-value as text."""
+    if value is None:
+        return "p unknown"
+    return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1) if value < 1 else "p = 1"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration as text."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def voids(reasons: Mapping[str, int]) -> str:
+    """Return the voids of a set in words, with their reasons."""
+    total = sum(reasons.values())
+    if total == 0:
+        return "no voids"
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    return f"{total} void{'s' if total > 1 else ''}: {listed}"
+
+
+def uneven_voids(rates: Collection[Rate]) -> str:
+    """Return a warning when voids fell unevenly on sets of the same source, else nothing."""
+    found = []
+    for source in EvidenceKind:
+        shares = [(r, sum(r.voids.values()) / max(1, r.estimate.n + sum(r.voids.values()))) for r in rates if r.source is source]
+        if len(shares) > 1 and max(s for _, s in shares) - min(s for _, s in shares) > 0.05:
+            worst = max(shares, key=lambda item: item[1])
+            found.append(f"{worst[0].label}, turn {worst[0].turn} ({percent(worst[1])} void)")
+    return f"Voids are uneven between sets; the most in {', '.join(found)}. Read the comparison with that in mind." if found else ""
+
+
+def paired_words(paired: Paired) -> PairedWords:
+    """Return what a paired comparison shows, including that it shows nothing."""
+    result, old, new = paired.result, paired.old, paired.new
+    difference, counts = result.difference, result.counts
+    if difference.point is None or difference.low is None or difference.high is None:
+        return PairedWords(tone="none", head=f"{new} and {old} cannot be compared", body=f"Not one pair of trials counts ({difference.reason}).")
+    size = f"{points(difference.point)} points ({difference.confidence:.0%} interval {difference_interval(difference)}) on {counts.n} pairs"
+    exact = (
+        ""
+        if result.p_value is None or (result.p_value < 1 - difference.confidence) == (difference.low > 0 or difference.high < 0)
+        else (" The exact test and the interval disagree about zero: take it as borderline.")
+    )
+    if difference.low > 0:
+        return PairedWords(tone="better", head=f"{new} is better than {old}", body=f"{size}.{exact}")
+    if difference.high < 0:
+        return PairedWords(tone="worse", head=f"{new} is worse than {old}", body=f"{size}. Keep {old}.{exact}")
+    body = f"{size}. The interval holds zero, so {new} may be better or worse; that is not proof that they are equal. "
+    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {what_n_cannot_show(counts.n)}{exact}"
+    return PairedWords(tone="unclear", head=f"{new} is not shown to be better than {old}", body=body)
+
+
+def measured(check: CheckResult) -> str:
+    """Return a check's statistic against its threshold, as text."""
+    if check.value is None and check.threshold is None:
+        return ""
+    unit = f" {check.unit}" if check.unit else ""
+    limit = "no threshold" if check.threshold is None else f"threshold {number(check.threshold)}{unit}"
+    return f"{number(check.value)}{unit if check.value is not None else ''} ({limit})"
