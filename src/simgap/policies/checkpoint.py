@@ -1,0 +1,188 @@
+"""A checkpoint folder: weights, and a card that says what they mean and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from simgap.conventions import ActionSpec, StateSpec, VectorSpec, require_same
+from simgap.errors import ConventionError, DataError
+from simgap.policies.base import Policy
+from simgap.policies.cnn import ChunkNet, CnnSpec
+from simgap.policies.execution import ExecutorSpec, parse_executor
+from simgap.policies.inference import CnnPolicy
+from simgap.policies.normaliser import Normaliser
+from simgap.provenance import canonical_json, content_hash, file_hash, read_json, write_atomic
+
+CARD = "card.json"
+WEIGHTS = "weights.safetensors"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """What a checkpoint is: conventions, shape, normaliser, data, training, parent."""
+
+    action_spec: ActionSpec
+    state_spec: StateSpec
+    architecture: CnnSpec
+    normaliser: Normaliser
+    data: tuple[str, ...]
+    """Fingerprints of the datasets, in mixture order."""
+    executor: ExecutorSpec
+    """Recommended; a rollout with another one measures another policy."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Spec, seeds, mixture asked and drawn, losses."""
+    parent: str | None = None
+    """Weights hash of the checkpoint this one was fine-tuned from."""
+    weights_hash: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "schema": SCHEMA,
+            "action_spec": self.action_spec.to_json(),
+            "state_spec": self.state_spec.to_json(),
+            "architecture": self.architecture.to_json(),
+            "normaliser": self.normaliser.to_json(),
+            "normaliser_hash": self.normaliser.hash,
+            "data": list(self.data),
+            "executor": str(self.executor),
+            "training": dict(self.training),
+            "parent": self.parent,
+            "weights_hash": self.weights_hash,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Card:
+        """Rebuild from :meth:`to_json`.
+
+        Raises:
+            DataError: unknown schema, a missing field, or a normaliser that does not match its hash.
+        """
+        if data.get("schema") != SCHEMA:
+            raise DataError(f"card has schema {data.get('schema')!r}, this version reads {SCHEMA}; use the simgap version that wrote it or retrain")
+        try:
+            card = cls(
+                action_spec=VectorSpec.from_json(data["action_spec"]),
+                state_spec=VectorSpec.from_json(data["state_spec"]),
+                architecture=CnnSpec.from_json(data["architecture"]),
+                normaliser=Normaliser.from_json(data["normaliser"]),
+                data=tuple(data["data"]),
+                executor=parse_executor(data["executor"]),
+                training=data["training"],
+                parent=data["parent"],
+                weights_hash=data["weights_hash"],
+            )
+        except (KeyError, TypeError) as error:
+            raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
+        if card.normaliser.hash != data["normaliser_hash"]:
+            raise DataError("the normaliser in the card does not match its hash: the card was edited; restore the checkpoint or retrain")
+        return card
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the whole card, weights included through their hash."""
+        return content_hash(self.to_json())
+
+
+def write_checkpoint(path: Path, card: Card, weights: Mapping[str, torch.Tensor]) -> Card:
+    """Write weights, then the card; a folder without a card is no checkpoint, so a kill leaves none that is half written.
+
+    Returns:
+        The card with the weights hash filled in.
+    """
+    (path / CARD).unlink(missing_ok=True)
+    write_atomic(path / WEIGHTS, save({k: v.detach().cpu().contiguous() for k, v in weights.items()}))
+    finished = _with_weights_hash(card, file_hash(path / WEIGHTS))
+    write_atomic(path / CARD, canonical_json(finished.to_json()))
+    return finished
+
+
+def read_card(path: Path) -> Card:
+    """Read the card of a checkpoint folder.
+
+    Raises:
+        DataError: missing, corrupt, or of an unknown schema; one line that names the file.
+    """
+    file = path / CARD
+    data = read_json(file)
+    if not isinstance(data, dict):
+        raise DataError(f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain")
+    try:
+        return Card.from_json(data)
+    except (DataError, ConventionError) as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def load_policy(path: Path, *, bf16: bool = False, threads: int | None = None, block: int | None = None, device: str = "cpu") -> CnnPolicy:
+    """Load a policy for inference.
+
+    Args:
+        path: checkpoint folder.
+        bf16: run the network in bfloat16 instead of float32.
+        threads: torch threads during a prediction; restored afterwards. None leaves torch alone.
+        block: predict in blocks of exactly this many rows, padded, so that a row's result does not depend on how many
+            others came with it. None predicts a batch as it comes (differences of about 1e-6 between batch sizes).
+        device: torch device.
+
+    Raises:
+        DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the card.
+    """
+    card = read_card(path)
+    network = card.architecture.build()
+    load_weights(network, path, card)
+    return CnnPolicy(
+        network=network.to(device),
+        normaliser=card.normaliser,
+        action_spec=card.action_spec,
+        state_spec=card.state_spec,
+        executor=card.executor,
+        provenance={"weights": card.weights_hash, "data": list(card.data), "parent": card.parent},
+        bf16=bf16,
+        threads=threads,
+        block=block,
+    )
+
+
+def load_weights(network: ChunkNet, path: Path, card: Card) -> None:
+    """Load a checkpoint's weights into a network of its architecture.
+
+    Raises:
+        DataError: the file is missing, damaged, or not the one of the card.
+    """
+    file = path / WEIGHTS
+    if not file.is_file():
+        raise DataError(f"{file} is missing; restore the checkpoint or retrain")
+    found = file_hash(file)
+    if found != card.weights_hash:
+        raise DataError(f"{file} has hash {found[:12]}, its card says {card.weights_hash[:12]}: files of two checkpoints, or damage; restore or retrain")
+    try:
+        network.load_state_dict(load_file(file))
+    except (SafetensorError, RuntimeError) as error:
+        raise DataError(f"{file} does not fit the architecture of its card ({str(error).splitlines()[0]}); restore or retrain") from error
+
+
+def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSpec, cameras: Sequence[str], image_size: int, *, other: str = "env") -> None:
+    """Raise unless a policy fits the thing it is about to drive.
+
+    Raises:
+        ConventionError: names the first difference and both sides.
+    """
+    require_same(policy.action_spec, action_spec, what="actions", ours_name="policy", theirs_name=other)
+    require_same(policy.state_spec, state_spec, what="states", ours_name="policy", theirs_name=other)
+    missing = [c for c in policy.cameras if c not in cameras]
+    if missing:
+        raise ConventionError(f"the policy sees cameras {list(policy.cameras)}, the {other} has {list(cameras)}: {missing} missing; rename or retrain")
+    if policy.image_size != image_size:
+        raise ConventionError(f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the policy's size or retrain")
+
+
+def _with_weights_hash(card: Card, weights_hash: str) -> Card:
+    return Card.from_json(card.to_json() | {"weights_hash": weights_hash})

@@ -1,0 +1,166 @@
+"""A compact convolutional chunk policy: one small encoder a camera, one trunk, L1 regression of a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simgap.errors import DataError, UsageError
+from simgap.policies.normaliser import IMAGE_CENTRE, IMAGE_SCALE
+
+
+class Pool(StrEnum):
+    """How a feature map becomes a vector."""
+
+    SPATIAL_SOFTMAX = "spatial_softmax"
+    """Where each feature is (and how strong): few parameters, precise localisation."""
+    FLATTEN = "flatten"
+    """Everything, through one linear layer: more parameters, better for texture and extent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CnnSpec:
+    """Shape of the network; stored in the checkpoint's card."""
+
+    cameras: tuple[str, ...]
+    image_size: int
+    """Height and width in pixels, 48 to 256."""
+    state_size: int
+    action_size: int
+    chunk: int
+    width: int = 32
+    """Channels after the first layer; later layers have twice as many."""
+    hidden: int = 256
+    """Units of the trunk."""
+    pool: Pool = Pool.SPATIAL_SOFTMAX
+
+    def __post_init__(self) -> None:
+        if not 48 <= self.image_size <= 256:
+            raise UsageError(f"image size {self.image_size} px is outside 48 to 256; resize the frames")
+        if not self.cameras or self.chunk < 1 or self.state_size < 1 or self.action_size < 1:
+            raise UsageError(f"a CNN policy needs a camera, a state, an action and a chunk of at least one step, got {self}")
+        if self.width < 8 or self.width % 8:
+            raise UsageError(f"width {self.width} must be a multiple of 8 (GroupNorm and the matrix units work in eights)")
+
+    @property
+    def stem_stride(self) -> int:
+        """Stride of the first layer: the map after it has 24 to 32 cells a side."""
+        return 2 if self.image_size < 80 else 4 if self.image_size <= 160 else 8
+
+    def build(self) -> ChunkNet:
+        """Return a fresh network; its weights come from torch's global generator."""
+        return ChunkNet(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self) | {"cameras": list(self.cameras), "pool": str(self.pool)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CnnSpec:
+        """Rebuild from :meth:`to_json`.
+
+        Raises:
+            DataError: a key is missing or unknown.
+        """
+        try:
+            return cls(**{**data, "cameras": tuple(data["cameras"]), "pool": Pool(data["pool"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"stored architecture cannot be read ({error!r}); was it written by another version?") from error
+
+
+class CameraEncoder(nn.Module):
+    """One camera: patch stem, three 3x3 convolutions, pooling. ``(B, 3, H, W)`` -> ``(B, out_features)``."""
+
+    def __init__(self, spec: CnnSpec) -> None:
+        super().__init__()
+        width, stride = spec.width, spec.stem_stride
+        # A stem whose kernel equals its stride is one matrix product: at 96 px it costs a third of an overlapping 5x5 stride-2 layer.
+        self.layers = nn.Sequential(
+            *_block(3, width, kernel=stride, stride=stride, padding=0),
+            *_block(width, 2 * width, kernel=3, stride=1, padding=1),
+            *_block(2 * width, 2 * width, kernel=3, stride=2, padding=1),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+        )
+        side = (spec.image_size // stride + 1) // 2
+        self.pool: nn.Module
+        if spec.pool is Pool.SPATIAL_SOFTMAX:
+            self.pool = SpatialSoftmax(2 * width, side)
+            self.out_features = 3 * 2 * width
+        else:
+            self.pool = nn.Sequential(nn.ReLU(), nn.Conv2d(2 * width, 16, 1), nn.Flatten(), nn.Linear(16 * side * side, 128), nn.ReLU())
+            self.out_features = 128
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Encode centred images."""
+        features: Tensor = self.pool(self.layers(image))
+        return features
+
+
+class SpatialSoftmax(nn.Module):
+    """Expected position and strength of each feature: ``(B, C, h, w)`` -> ``(B, 3 C)``.
+
+    Positions are in [-1, 1]; the temperature is learned per channel.
+    """
+
+    grid: Tensor
+
+    def __init__(self, channels: int, side: int) -> None:
+        super().__init__()
+        axis = torch.linspace(-1.0, 1.0, side)
+        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        self.register_buffer("grid", torch.stack((x.flatten(), y.flatten()), dim=1), persistent=False)
+        self.log_sharpness = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Reduce a feature map to coordinates and strengths."""
+        with torch.autocast(features.device.type, enabled=False):
+            flat = features.flatten(2).float()
+            weights = torch.softmax(flat * self.log_sharpness.exp()[:, None], dim=-1)
+            position = weights @ self.grid
+            strength = (weights * flat).sum(-1)
+        return torch.cat((position.flatten(1), torch.tanh(strength)), dim=1)
+
+
+class ChunkNet(nn.Module):
+    """Images and normalised state in, normalised chunk out."""
+
+    def __init__(self, spec: CnnSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        encoders = [CameraEncoder(spec) for _ in spec.cameras]
+        self.encoders = nn.ModuleList(encoders)
+        self.proprioception = nn.Sequential(nn.Linear(spec.state_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        features = sum(e.out_features for e in encoders) + 64
+        self.trunk = nn.Sequential(nn.Linear(features, spec.hidden), nn.LayerNorm(spec.hidden), nn.ReLU(), nn.Linear(spec.hidden, spec.hidden), nn.ReLU())
+        self.head = nn.Linear(spec.hidden, spec.chunk * spec.action_size)
+        for parameter in self.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+    def forward(self, images: Sequence[Tensor], state: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Predict chunks.
+
+        Args:
+            images: per camera, in the order of the spec, ``(B, H, W, 3)`` uint8.
+            state: ``(B, S)`` float32, normalised.
+            dtype: float32, or bfloat16 to run the convolutions and products in that precision.
+
+        Returns:
+            ``(B, chunk, A)`` float32, normalised.
+        """
+        with torch.autocast(state.device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
+            # (B, H, W, 3) seen as (B, 3, H, W) already is channels-last; centring is exact in bfloat16.
+            parts = [e(i.permute(0, 3, 1, 2).to(dtype).sub_(IMAGE_CENTRE).mul_(IMAGE_SCALE)) for e, i in zip(self.encoders, images, strict=True)]
+            parts.append(self.proprioception(state))
+            chunk: Tensor = self.head(self.trunk(torch.cat([p.float() for p in parts], dim=1)))
+        return chunk.float().view(-1, self.spec.chunk, self.spec.action_size)
+
+
+def _block(inputs: int, outputs: int, *, kernel: int, stride: int, padding: int) -> tuple[nn.Module, ...]:
+    # GroupNorm, not BatchNorm: no batch statistics to disagree with EMA weights or with a batch of one on the robot.
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding), nn.GroupNorm(max(1, outputs // 16), outputs), nn.ReLU(inplace=True)

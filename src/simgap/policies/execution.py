@@ -1,0 +1,107 @@
+"""From overlapping chunks to the one action sent now: the executor is part of the policy under test.
+
+Time is counted in control steps of one episode. A chunk made from the observation of step ``s`` proposes ``chunk[i]`` for
+step ``s + i``; the action sent at step ``t`` is read at ``i = t - s + lead_steps``, never at another index.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simgap.conventions import ActionSpec, Reference
+from simgap.errors import ConventionError, UsageError, did_you_mean
+from simgap.policies.executors import EnsembleExecutor, ExecutedAction, Executor, SingleChunkExecutor
+
+__all__ = ["ExecutedAction", "Executor", "ExecutorSpec", "Mode", "parse_executor"]
+
+
+class Mode(StrEnum):
+    """How overlapping chunks become one action."""
+
+    LATEST = "latest"
+    """Replan every step, send the newest prediction."""
+    WHOLE_CHUNK = "whole_chunk"
+    """Send a chunk to its end, then replan."""
+    RECEDING = "receding"
+    """Send the first k entries of a chunk, then replan."""
+    ENSEMBLE = "ensemble"
+    """Replan every step, average all predictions for this step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorSpec:
+    """A mode and its numbers. ``str(spec)`` and :func:`parse_executor` are inverse; the text goes into provenance stamps."""
+
+    mode: Mode
+    replan_steps: int = 1
+    """``receding``: entries of a chunk that are sent."""
+    decay: float = 0.0
+    """``ensemble``: m of ``w_i = exp(-m i)``, i = 0 the OLDEST prediction (ACT, arXiv 2304.13705): m > 0 weighs old ones more,
+    m = 0 all alike, m < 0 new ones more."""
+    lead_steps: int = 0
+    """Read the chunk this many entries ahead: the action sent now takes effect ``lead_steps`` later, so send the one meant for
+    then. Set it to the measured latency in control steps; ages still count from the observation to now."""
+
+    def __post_init__(self) -> None:
+        if self.replan_steps < 1 or self.lead_steps < 0 or not math.isfinite(self.decay):
+            raise UsageError(f"executor {self}: replan steps start at 1, lead steps at 0, and the decay is finite")
+
+    def __str__(self) -> str:
+        parts = {Mode.RECEDING: [str(self.replan_steps)], Mode.ENSEMBLE: [repr(float(self.decay))]}.get(self.mode, [])
+        parts = parts + ([f"lead={self.lead_steps}"] if self.lead_steps else [])
+        return f"{self.mode}({', '.join(parts)})" if parts else str(self.mode)
+
+    def build(self, action_spec: ActionSpec, chunk: int) -> Executor:
+        """Return a fresh executor; call its ``reset`` before the first chunk.
+
+        Args:
+            action_spec: convention of the actions.
+            chunk: entries in a chunk, H.
+
+        Raises:
+            UsageError: the chunk is too short for the mode.
+            ConventionError: averaging of delta actions.
+        """
+        usable = chunk - self.lead_steps
+        needed = self.replan_steps if self.mode is Mode.RECEDING else 1
+        if usable < needed:
+            raise UsageError(f"{self} needs {needed + self.lead_steps} entries, the policy's chunk has {chunk}; lower k or the lead, or train a longer chunk")
+        if self.mode is not Mode.ENSEMBLE:
+            replan = {Mode.LATEST: 1, Mode.WHOLE_CHUNK: usable, Mode.RECEDING: self.replan_steps}[self.mode]
+            return SingleChunkExecutor(action_spec, chunk, replan_steps=replan, lead_steps=self.lead_steps)
+        deltas = [d.name for d in action_spec.dimensions if d.reference is Reference.DELTA]
+        if deltas:
+            raise ConventionError(f"{self} would average delta actions of {deltas}: +1 and -1 make 'stay'. Use receding(k), or absolute targets")
+        return EnsembleExecutor(action_spec, chunk, decay=self.decay, lead_steps=self.lead_steps)
+
+
+def parse_executor(text: str) -> ExecutorSpec:
+    """Read ``latest``, ``whole_chunk``, ``receding(5)``, ``ensemble(0.1)``, each with an optional ``lead=N`` as in ``receding(5, lead=2)``.
+
+    Raises:
+        UsageError: names the forms that exist.
+    """
+    forms = "latest, whole_chunk, receding(5), ensemble(0.1), each with an optional lead=N as in receding(5, lead=2)"
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
+    if match is None:
+        raise UsageError(f"executor {text!r} cannot be read; write {forms}")
+    if match[1] not in list(Mode):
+        raise UsageError(f"executor {match[1]!r} is unknown; {did_you_mean(match[1], list(Mode))}; write {forms}")
+    mode = Mode(match[1])
+    arguments = [a.strip() for a in (match[2] or "").split(",") if a.strip()]
+    leads = [a.removeprefix("lead=").strip() for a in arguments if a.startswith("lead=")]
+    values = [a for a in arguments if not a.startswith("lead=")]
+    if len(values) != (1 if mode in (Mode.RECEDING, Mode.ENSEMBLE) else 0) or len(leads) > 1:
+        raise UsageError(f"executor {text!r} has the wrong number of arguments; write {forms}")
+    try:
+        return ExecutorSpec(
+            mode=mode,
+            replan_steps=int(values[0]) if mode is Mode.RECEDING else 1,
+            decay=float(values[0]) if mode is Mode.ENSEMBLE else 0.0,
+            lead_steps=int(leads[0]) if leads else 0,
+        )
+    except ValueError as error:
+        raise UsageError(f"executor {text!r} has an argument that is no number; write {forms}") from error

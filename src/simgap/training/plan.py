@@ -1,0 +1,175 @@
+"""What follows from a training request before the first step: shape, normaliser, split, mixture; and the card at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.conventions import require_same
+from simgap.episodes.table import FrameTable
+from simgap.errors import ConventionError, DataError, UsageError
+from simgap.policies.checkpoint import Card, read_card
+from simgap.policies.cnn import CnnSpec
+from simgap.policies.execution import parse_executor
+from simgap.policies.normaliser import Normaliser, fit_range
+from simgap.provenance import child_rng, library_version
+from simgap.training.batches import quotas
+from simgap.training.spec import TrainSpec
+
+FAR_OUTSIDE = 4.0
+"""A fine-tune refuses data this far outside its parent's normalised range [-1, 1]: not a wider task, but other units."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Plan:
+    """Shape, normaliser, split and mixture of a run."""
+
+    architecture: CnnSpec
+    normaliser: Normaliser
+    parent: Card | None
+    training_rows: tuple[NDArray[np.int64], ...]
+    """Per table, rows that are trained on."""
+    held_out_rows: tuple[NDArray[np.int64], ...]
+    """Per table, rows of held-out episodes."""
+    counts: NDArray[np.int64]
+    """Samples of each table in each batch, ``(steps, T)``."""
+
+
+def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec) -> Plan:
+    """Check a request and work out its plan.
+
+    A fine-tune keeps its parent's normaliser and shape, because the network's numbers must keep their meaning. New data beyond
+    the parent's range map outside [-1, 1] and are not clipped.
+
+    Raises:
+        UsageError: no data or wrong shares.
+        ConventionError: tables, or tables and parent, disagree.
+        DataError: data far outside the parent's range.
+    """
+    _require_usable(tables, shares)
+    parent = None if spec.init_from is None else read_card(spec.init_from)
+    if parent is None:
+        normaliser = Normaliser(
+            state=fit_range([t.state for t in tables], tables[0].state_spec, spec.range_method),
+            action=fit_range([t.action for t in tables], tables[0].action_spec, spec.range_method),
+            method=spec.range_method,
+        )
+        architecture = _fresh_architecture(tables[0], spec)
+    else:
+        _require_parent_fits(parent, tables)
+        normaliser, architecture = parent.normaliser, parent.architecture
+    split = [_split(t, i, spec) for i, t in enumerate(tables)]
+    return Plan(
+        architecture=architecture,
+        normaliser=normaliser,
+        parent=parent,
+        training_rows=tuple(rows for rows, _ in split),
+        held_out_rows=tuple(rows for _, rows in split),
+        counts=quotas([len(rows) for rows, _ in split] if shares is None else shares, spec.batch, spec.steps),
+    )
+
+
+def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, plan: Plan, training: dict[str, Any]) -> Card:
+    """Return the card of the finished checkpoint, weights hash still open.
+
+    Args:
+        tables: the data.
+        shares: as asked.
+        spec: as asked.
+        plan: of the run.
+        training: further entries of the card's training record.
+    """
+    rows = np.array([len(r) for r in plan.training_rows], dtype=np.float64)
+    drawn = plan.counts.sum(axis=0)
+    mixture = [
+        {
+            "data": t.fingerprint,
+            "episodes": t.n_episodes,
+            "frames": len(t),
+            "share_asked": None if shares is None else float(shares[i]) / float(sum(shares)),
+            "share_natural": float(rows[i] / rows.sum()),
+            "samples": int(drawn[i]),
+            "passes": float(drawn[i] / rows[i]),
+        }
+        for i, t in enumerate(tables)
+    ]
+    return Card(
+        action_spec=tables[0].action_spec,
+        state_spec=tables[0].state_spec,
+        architecture=plan.architecture,
+        normaliser=plan.normaliser,
+        data=tuple(t.fingerprint for t in tables),
+        executor=parse_executor(spec.executor),
+        training={"spec": spec.to_json(), "mixture": mixture, "torch": library_version("torch"), **training},
+        parent=None if plan.parent is None else plan.parent.weights_hash,
+    )
+
+
+def _fresh_architecture(table: FrameTable, spec: TrainSpec) -> CnnSpec:
+    return CnnSpec(
+        cameras=tuple(sorted(table.images)),
+        image_size=next(iter(table.images.values())).shape[1],
+        state_size=len(table.state_spec),
+        action_size=len(table.action_spec),
+        chunk=spec.chunk,
+        width=spec.width,
+        hidden=spec.hidden,
+        pool=spec.pool,
+    )
+
+
+def _require_usable(tables: Sequence[FrameTable], shares: Sequence[float] | None) -> None:
+    if not tables or any(len(t) == 0 for t in tables):
+        raise UsageError(f"training needs at least one table with frames, got {[len(t) for t in tables]}; generate or record episodes first")
+    if shares is not None and (len(shares) != len(tables) or min(shares) < 0 or sum(shares) <= 0):
+        raise UsageError(f"shares {list(shares)} for {len(tables)} tables: one share a table is needed, none negative, not all zero")
+    first = tables[0]
+    for i, table in enumerate(tables):
+        names = {"ours_name": "table 0", "theirs_name": f"table {i}"}
+        require_same(first.action_spec, table.action_spec, what="actions", **names)
+        require_same(first.state_spec, table.state_spec, what="states", **names)
+        sizes = {c: v.shape[1:] for c, v in table.images.items()}
+        if not sizes or set(sizes) != set(first.images) or {s for v in (table, first) for s in (i.shape[1:] for i in v.images.values())} != {_square(sizes)}:
+            raise ConventionError(
+                f"table {i} has frames {sizes}, table 0 { ({c: v.shape[1:] for c, v in first.images.items()}) }: same cameras, square and of one size"
+            )
+
+
+def _square(sizes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    side = next(iter(sizes.values()))[0]
+    return side, side, 3
+
+
+def _require_parent_fits(parent: Card, tables: Sequence[FrameTable]) -> None:
+    table = tables[0]
+    require_same(parent.action_spec, table.action_spec, what="actions", ours_name="parent checkpoint", theirs_name="data")
+    require_same(parent.state_spec, table.state_spec, what="states", ours_name="parent checkpoint", theirs_name="data")
+    size = next(iter(table.images.values())).shape[1]
+    if set(parent.architecture.cameras) != set(table.images) or parent.architecture.image_size != size:
+        a = parent.architecture
+        raise ConventionError(
+            f"parent checkpoint sees cameras {sorted(a.cameras)} at {a.image_size} px, data have {sorted(table.images)} at {size} px; "
+            "rename or resize, or train from scratch"
+        )
+    for t in tables:
+        for what, normaliser, values in (("state", parent.normaliser.state, t.state), ("action", parent.normaliser.action, t.action)):
+            reach = np.abs(normaliser.normalise(values)).max(axis=0)
+            if reach.max() > FAR_OUTSIDE:
+                name = normaliser.names[int(reach.argmax())]
+                raise DataError(
+                    f"{what} {name!r} of data {t.fingerprint[:12]} reaches {reach.max():.1f} where the parent was trained on [-1, 1]: "
+                    "likely other units or another calibration; convert the data, or train from scratch"
+                )
+
+
+def _split(table: FrameTable, index: int, spec: TrainSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    count = int(table.n_episodes * spec.validation_share)
+    held_out = np.zeros(table.n_episodes, dtype=bool)
+    held_out[child_rng(spec.seed, "validation", index).permutation(table.n_episodes)[:count]] = True
+    per_row = np.repeat(held_out, np.diff(table.episode_start))
+    rows = np.arange(len(table), dtype=np.int64)
+    return rows[~per_row], rows[per_row]

@@ -1,0 +1,102 @@
+"""What a training run is asked to do, and what it says while it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simgap.errors import UsageError
+from simgap.policies.cnn import Pool
+from simgap.policies.execution import parse_executor
+from simgap.policies.normaliser import RangeMethod
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSpec:
+    """Everything that decides the weights, together with the data. No wall-clock time: the same spec gives the same weights."""
+
+    steps: int = 2000
+    batch: int = 256
+    """Observations a step."""
+    learning_rate: float = 1e-3
+    """Peak; about 3e-4 suits a fine-tune."""
+    warmup_steps: int = 50
+    final_rate_share: float = 0.02
+    """Learning rate at the end of the cosine, as a share of the peak."""
+    weight_decay: float = 1e-4
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    ema: float = 0.999
+    """Decay of the averaged weights that are saved; shorter at the start and in short runs, see :meth:`ema_at`."""
+    chunk: int = 10
+    """Future steps predicted; like width, hidden and pool ignored in a fine-tune, which keeps its parent's shape."""
+    width: int = 32
+    hidden: int = 256
+    pool: Pool = Pool.SPATIAL_SOFTMAX
+    range_method: RangeMethod = RangeMethod.MIN_MAX
+    """How the normaliser is fitted; a fine-tune keeps its parent's normaliser."""
+    shift_px: int = 3
+    """Frames are shifted by up to this many pixels each way, each camera by its own amount."""
+    proprioception_noise: float = 0.0
+    """Standard deviation added to the normalised state."""
+    proprioception_dropout: float = 0.0
+    """Share of samples whose state is zeroed (the middle of its range), against copying the state instead of looking."""
+    validation_share: float = 0.0
+    """Share of each table's episodes that is held out for a loss that is logged and never selects anything."""
+    seed: int = 0
+    threads: int = 2
+    """Torch threads; part of the spec because sums over another number of threads differ in the last bit."""
+    device: str = "cpu"
+    bf16: bool = True
+    init_from: Path | None = None
+    """Checkpoint folder to fine-tune."""
+    executor: str = "ensemble(0.1)"
+    """Recommended in the card."""
+    log_every: int = 50
+    checkpoint_every_steps: int = 200
+    """Steps between resume points; a kill loses at most this many."""
+
+    def __post_init__(self) -> None:
+        positive = ("steps", "batch", "chunk", "threads", "log_every", "checkpoint_every_steps")
+        wrong = {n: getattr(self, n) for n in positive if getattr(self, n) < 1}
+        shares = ("ema", "proprioception_dropout", "validation_share", "final_rate_share")
+        wrong |= {n: getattr(self, n) for n in shares if not 0.0 <= getattr(self, n) < 1.0}
+        if wrong or self.learning_rate <= 0 or self.shift_px < 0 or self.proprioception_noise < 0 or self.clip <= 0:
+            raise UsageError(f"training spec out of range ({wrong or self}): counts start at 1, shares lie in [0, 1), rates are positive")
+        parse_executor(self.executor)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the rate of a step: linear warm-up, then a cosine to :attr:`final_rate_share`."""
+        warmup = min(self.warmup_steps, self.steps // 5)
+        if step < warmup:
+            return self.learning_rate * (step + 1) / warmup
+        done = (step - warmup) / max(1, self.steps - warmup)
+        return self.learning_rate * (self.final_rate_share + (1.0 - self.final_rate_share) * 0.5 * (1.0 + math.cos(math.pi * done)))
+
+    def ema_at(self, step: int) -> float:
+        """Return the decay of a step: never a memory longer than a tenth of the run, nor than what has been seen."""
+        return min(self.ema, (1.0 + step) / (10.0 + step), max(0.0, 1.0 - 10.0 / self.steps))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self) | {
+            "init_from": None if self.init_from is None else str(self.init_from),
+            "pool": str(self.pool),
+            "range_method": str(self.range_method),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainProgress:
+    """One sign of life, every ``log_every`` steps."""
+
+    step: int
+    """Steps done."""
+    total: int
+    loss: float
+    """Mean L1 over the last interval, normalised units."""
+    learning_rate: float
+    observations_per_s: float
+    eta_s: float
