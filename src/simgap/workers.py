@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import queue
+import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,7 +84,8 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
             dead = [p for p in processes if p.exitcode not in (None, 0)]
             if dead:
                 raise MachineError(
-                    f"a worker process died with exit code {dead[0].exitcode} (a negative code is a signal, -9 is the out-of-memory killer or a kill); run the same command again, it resumes"
+                    f"a worker process died with exit code {dead[0].exitcode} (negative: a signal; -9: killed, by hand or for lack of memory); "
+                    "run the same command again, it resumes"
                 ) from None
             continue
         if kind == "error":
@@ -92,7 +96,14 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
         yield value
 
 
+def _die_with_parent() -> None:
+    """Ask Linux to kill this worker when its parent dies, so that a killed run leaves nobody writing beside its successor."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], todo: Any, done: Any) -> None:
+    _die_with_parent()
     try:
         run = setup(*setup_args)
         while (task := todo.get()) is not None:

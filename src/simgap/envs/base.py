@@ -45,5 +45,9 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """Return engine, renderer, env, judge, horizon and rate, for provenance stamps."""
 
     @abstractmethod
+    def sibling(self) -> TaskEnv:
+        """Return another env of the same settings that shares this one's GL context."""
+
+    @abstractmethod
     def render_still(self, factors: FactorValues, state: NDArray[np.float32] | None = None) -> dict[str, NDArray[np.uint8]]:
         """Return what the cameras would see at rest in these factor values, with encoders at ``state`` (home by default)."""

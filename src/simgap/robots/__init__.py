@@ -1,0 +1,1 @@
+"""Robots behind one interface, and the surrogate that stands in for one."""

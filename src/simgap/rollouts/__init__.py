@@ -1,0 +1,1 @@
+"""Policy x env x seeds: rollouts and the screen."""

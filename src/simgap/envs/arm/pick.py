@@ -151,6 +151,16 @@ class ArmPickEnv(TaskEnv):
             "clock": "simulated",
         }
 
+    def sibling(self) -> ArmPickEnv:
+        """Return another env of the same settings that shares this one's GL context."""
+        return ArmPickEnv(
+            image_size=self.image_size,
+            ranges=self.ranges,
+            renderer=self._open_renderer() if self.renders else None,
+            horizon_steps=self.horizon_steps,
+            render=self.renders,
+        )
+
     def close(self) -> None:
         """Free the GL context if this env opened it."""
         if self._renderer is not None:
@@ -168,12 +178,16 @@ class ArmPickEnv(TaskEnv):
         frames = {camera: np.zeros((self.image_size, self.image_size, 3), np.uint8) for camera in self.cameras}
         if not self.renders:
             return frames
-        if self._renderer is None:
-            self._renderer = FrameRenderer(self.world.model, self.image_size)
+        renderer = self._open_renderer()
         for camera, out in frames.items():
-            self._renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
+            renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
             sigma = self._values["image_noise"]
             if sigma > 0:
                 noisy = out + self._noise.normal(0.0, sigma, out.shape)
                 np.copyto(out, np.clip(noisy, 0, 255).astype(np.uint8))
         return frames
+
+    def _open_renderer(self) -> FrameRenderer:
+        if self._renderer is None:
+            self._renderer = FrameRenderer(self.world.model, self.image_size)
+        return self._renderer

@@ -1,0 +1,150 @@
+"""The sealed process behind a surrogate robot: ``python -m simgap.robots.surrogate_process``.
+
+It draws its gap from a seed, answers only what a robot would, and shows the gap only against the hash of a diagnosis
+that is already in the ledger. The seal keeps an honest user from peeking; it is no defence against reading this code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.envs import make_env
+from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.provenance import child_rng
+from simgap.robots.gaps import draw_gap, nonce_of, parse_gap, seal_of
+from simgap.robots.wire import receive, send
+
+OPERATOR_ERROR_M = 0.001
+"""Standard deviation of where an operator puts an object, and of where it is measured to be."""
+FRAME_LAG_S = 0.02
+DROPOUT_CHANCE = 0.01
+"""Chance that a camera freezes in a trial, as webcams do."""
+
+
+class SurrogateWorld:
+    """The hidden robot: the task's env with everyday tolerances and one gap."""
+
+    def __init__(self, env: str, image_size: int, seed: int, gap: str) -> None:
+        """Draw the gap and build the world."""
+        self.gap = draw_gap(seed, parse_gap(gap))
+        self.seed = seed
+        self.env = make_env(env, image_size=image_size)
+        self.multiplier = np.ones(len(self.env.action_spec), dtype=np.float64)
+        if self.gap.joint:
+            self.multiplier[self.env.action_spec.names.index(f"{self.gap.joint}.pos")] = self.gap.multiplier
+        self._obs: dict[str, NDArray[Any]] = {}
+        self._age = dict.fromkeys(self.env.cameras, FRAME_LAG_S)
+        self._frozen_from: int | None = None
+        self._steps = 0
+        self.outcome: Any = None
+
+    def reset(self, seed: int, placements: dict[str, float]) -> dict[str, float]:
+        """Place the objects, where the operator was told or where this site has them, and return them as measured."""
+        rng = child_rng(seed, "surrogate", self.seed)
+        site = self.env.presets["nominal"]
+        values = self.env.factor_space.sample(FactorRanges({**site.ranges, **self.gap.placements}), child_rng(seed, "site"))
+        values |= placements
+        values |= self._tolerances(rng)
+        for name, hidden in self.gap.factors.items():
+            factor = self.env.factor_space.factors[name]
+            everyday = values[name] - factor.nominal if name not in ("action_latency_steps",) else 0.0
+            values[name] = float(np.clip(hidden + everyday, factor.low, factor.high))
+        measured = {name: values[name] for name in _placed(values)}
+        for name in ("target_x_m", "target_y_m"):
+            factor = self.env.factor_space.factors[name]
+            values[name] = float(np.clip(values[name] + rng.normal(0, OPERATOR_ERROR_M), factor.low, factor.high))
+        self._obs, _ = self.env.reset(seed=seed, options={"factors": values})
+        self._frozen_from = int(rng.integers(5, 30)) if rng.random() < DROPOUT_CHANCE else None
+        self._steps, self.outcome = 0, None
+        self._age = dict.fromkeys(self.env.cameras, FRAME_LAG_S)
+        return measured
+
+    def observe(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return sensor readings with clock and frame ages."""
+        rate = self.env.action_spec.rate_hz
+        return {"time_s": self._steps / rate, "frame_age_s": self._age}, dict(self._obs)
+
+    def act(self, command: NDArray[np.float32]) -> dict[str, Any]:
+        """Clip the command as the driver does, pass it through the hidden convention, and wait one period."""
+        spec = self.env.action_spec
+        applied = np.clip(command, spec.low, spec.high)
+        to_servo = np.clip(applied * self.multiplier, spec.low, spec.high).astype(np.float32)
+        before = self._obs
+        if self.outcome is None:
+            self._obs, _, _, _, info = self.env.step(to_servo)
+            self._steps += 1
+            self.outcome = info.get("outcome")
+        if self._frozen_from is not None and self._steps >= self._frozen_from:
+            self._obs = {**self._obs, "front": before["front"]}
+            self._age = {**self._age, "front": self._age["front"] + 1.0 / spec.rate_hz}
+        return {"applied": applied.astype(float).tolist(), "clipped": bool((applied != command).any()), "time_s": self._steps / spec.rate_hz}
+
+    def _tolerances(self, rng: np.random.Generator) -> FactorValues:
+        """Draw what differs a little between any two set-ups, gap or not."""
+        values: FactorValues = {
+            "friction": rng.uniform(0.9, 1.1),
+            "cube_mass_kg": rng.uniform(0.018, 0.022),
+            "actuator_gain": rng.uniform(0.97, 1.03),
+            "light_intensity": rng.uniform(0.97, 1.03),
+            "image_noise": 2.0,
+            "encoder_noise_deg": 0.1,
+        }
+        for axis in "xyz":
+            values[f"front_camera_d{axis}_m"] = rng.uniform(-0.0005, 0.0005)
+        return {k: float(v) for k, v in values.items()}
+
+
+def _placed(values: FactorValues) -> list[str]:
+    from simgap.envs.arm.factors import PLACEMENT_FACTORS
+
+    return [name for name in PLACEMENT_FACTORS if name in values]
+
+
+def main() -> int:
+    """Serve one surrogate on stdin and stdout until the driver goes away."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--image-size", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--gap", required=True)
+    args = parser.parse_args()
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing a library prints may reach the wire
+    world = SurrogateWorld(args.env, args.image_size, args.seed, args.gap)
+    send(sink, {"seal": seal_of(world.gap, args.seed)})
+    while True:
+        try:
+            request, arrays = receive(source)
+        except EOFError:
+            return 0
+        _answer(world, request, arrays, sink)
+
+
+def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, NDArray[Any]], sink: Any) -> None:
+    verb = request["verb"]
+    if verb == "reset":
+        send(sink, {"placements": world.reset(int(request["seed"]), request["placements"])})
+    elif verb == "observe":
+        send(sink, *world.observe())
+    elif verb == "act":
+        send(sink, world.act(arrays["action"]))
+    elif verb == "verdict":
+        outcome = world.outcome
+        send(sink, {"outcome": None if outcome is None else [str(outcome.kind), outcome.detail]})
+    elif verb == "open":
+        if len(str(request.get("diagnosis", ""))) != 64:
+            send(sink, {"error": "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"})
+        else:
+            send(sink, {"gap": world.gap.to_json(), "nonce": nonce_of(world.seed)})
+    else:
+        send(sink, {"error": f"unknown request {verb!r}"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

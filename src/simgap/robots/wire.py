@@ -1,0 +1,57 @@
+"""Messages between a robot process and its driver: a JSON header and raw arrays, length-prefixed and bounded."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.errors import TrialFault
+
+LIMIT_BYTES = 64 << 20
+_DTYPES = {"uint8", "float32", "float64"}
+
+
+def send(stream: BinaryIO, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
+    """Write one message and flush it."""
+    parts = {name: np.ascontiguousarray(a) for name, a in (arrays or {}).items()}
+    described = {**header, "arrays": [[n, str(a.dtype), list(a.shape)] for n, a in parts.items()]}
+    text = json.dumps(described, allow_nan=False).encode()
+    body = b"".join(a.tobytes() for a in parts.values())
+    stream.write(struct.pack("<II", len(text), len(body)) + text + body)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read one message.
+
+    Raises:
+        EOFError: the other side is gone.
+        TrialFault: the message is malformed or too large.
+    """
+    head = _exactly(stream, 8)
+    text_size, body_size = struct.unpack("<II", head)
+    if text_size + body_size > LIMIT_BYTES:
+        raise TrialFault(f"robot message of {text_size + body_size} bytes, at most {LIMIT_BYTES} expected")
+    header = json.loads(_exactly(stream, text_size))
+    body = _exactly(stream, body_size)
+    arrays: dict[str, NDArray[Any]] = {}
+    at = 0
+    for name, dtype, shape in header.pop("arrays"):
+        if dtype not in _DTYPES:
+            raise TrialFault(f"robot message holds an array of {dtype!r}, expected one of {sorted(_DTYPES)}")
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        arrays[name] = np.frombuffer(body[at : at + size], dtype=dtype).reshape(shape)
+        at += size
+    return header, arrays
+
+
+def _exactly(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise EOFError("the robot process closed the connection")
+    return data

@@ -1,0 +1,65 @@
+"""What is kept of a rollout: outcome, conditions, the motion, and a few frames to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.provenance import content_hash
+from simgap.types import Outcome, OutcomeKind
+
+FILM_FRAMES = 6
+"""Frames a film strip keeps of one episode."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RolloutRecord:
+    """One finished episode of a policy in an env."""
+
+    seed: int
+    outcome: Outcome
+    factors: Mapping[str, float]
+    state: NDArray[np.float32]
+    """``(T, S)`` encoder readings."""
+    action: NDArray[np.float32]
+    """``(T, A)`` what was sent."""
+    age: NDArray[np.float32]
+    """``(T,)`` steps between each action and the observation behind it."""
+    film: Mapping[str, NDArray[np.uint8]]
+    """Camera -> ``(k, H, W, 3)`` frames, evenly spaced."""
+    film_steps: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """Control steps taken."""
+        return len(self.action)
+
+    @property
+    def trace_hash(self) -> str:
+        """Hash of outcome and motion: equal for equal runs, byte for byte."""
+        return content_hash([str(self.outcome), self.seed, self.state.tobytes().hex(), self.action.tobytes().hex()])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, without arrays."""
+        return {
+            "seed": self.seed,
+            "outcome": str(self.outcome.kind),
+            "detail": self.outcome.detail,
+            "steps": self.steps,
+            "factors": dict(self.factors),
+            "trace_hash": self.trace_hash,
+        }
+
+
+def outcome_from_json(row: Mapping[str, Any]) -> Outcome:
+    """Rebuild the outcome of a :meth:`RolloutRecord.to_json` row."""
+    return Outcome(OutcomeKind(row["outcome"]), str(row["detail"]))
+
+
+def film_steps(length: int, count: int = FILM_FRAMES) -> tuple[int, ...]:
+    """Return which frames of an episode a film strip shows, first and last among them."""
+    return tuple(int(i) for i in np.unique(np.linspace(0, length - 1, min(count, length)).round()))

@@ -1,0 +1,123 @@
+"""Runs trials and replays on a robot and logs each as a full episode, one file set a trial, as it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.errors import TrialFault
+from simgap.policies.base import Policy
+from simgap.policies.execution import ExecutorSpec
+from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
+from simgap.robots.convention import CommandMap
+from simgap.types import Episode, Outcome
+
+
+@dataclass(slots=True)
+class _Log:
+    """Rows of a running trial."""
+
+    observations: list[RobotObservation] = field(default_factory=list)
+    commands: list[NDArray[np.float32]] = field(default_factory=list)
+    applied: list[AppliedAction] = field(default_factory=list)
+    ages: list[float] = field(default_factory=list)
+
+    def row(self, seen: RobotObservation, command: NDArray[np.float32], applied: AppliedAction, age: float) -> None:
+        self.observations.append(seen)
+        self.commands.append(command)
+        self.applied.append(applied)
+        self.ages.append(age)
+
+    def episode(self, outcome: Outcome, task: str, measured: InitialCondition) -> Episode | None:
+        """Return the episode, or None when the trial broke before its first action."""
+        if not self.commands:
+            return None
+        cameras = self.observations[0].images
+        extras: dict[str, NDArray[Any]] = {
+            "applied_action": np.stack([a.action for a in self.applied]),
+            "chunk_age": np.array(self.ages, dtype=np.float32),
+            "frame_age_s": np.array([max(o.frame_age_s.values()) for o in self.observations], dtype=np.float32),
+        }
+        return Episode(
+            images={c: np.stack([o.images[c] for o in self.observations]) for c in cameras},
+            state=np.stack([o.state for o in self.observations]),
+            action=np.stack(self.commands),
+            time_s=np.array([o.time_s for o in self.observations]),
+            outcome=outcome,
+            task=task,
+            seed=measured.seed,
+            factors=measured.placements,
+            extras=extras,
+        )
+
+
+def run_trial(
+    robot: Robot, policy: Policy, executor: ExecutorSpec, condition: InitialCondition, *, task: str, max_steps: int, commands: CommandMap | None = None
+) -> tuple[Outcome, Episode | None]:
+    """Run a policy on a robot once.
+
+    Args:
+        robot: anything that can be driven.
+        policy: what decides; its convention must be the robot's.
+        executor: how its chunks become actions; built anew, so nothing of an earlier trial is left in it.
+        condition: where things should lie.
+        task: the instruction.
+        max_steps: control steps after which an unfinished trial is void, because the judge should have spoken.
+        commands: correction between the policy's convention and the robot's driver, if one was found.
+
+    Returns:
+        The outcome, and the trial as an episode. A fault of the robot makes it a void with the reason, not a failure.
+    """
+    log = _Log()
+    measured = robot.reset(condition)
+    execution = executor.build(policy.action_spec, policy.chunk)
+    execution.reset(condition.seed)
+    try:
+        for step in range(max_steps):
+            seen = robot.observe()
+            if execution.needs_chunk(step):
+                execution.submit(policy.predict({c: seen.images[c][None] for c in policy.cameras}, seen.state[None])[0], step)
+            sent = execution.act(step)
+            command = sent.action if commands is None else commands.apply(sent.action)
+            log.row(seen, command, robot.act(command), sent.age)
+            outcome = robot.verdict()
+            if outcome is not None:
+                return outcome, log.episode(outcome, task, measured)
+        outcome = Outcome.void(f"no verdict after {max_steps} steps")
+    except TrialFault as fault:
+        outcome = Outcome.void(str(fault))
+    return outcome, log.episode(outcome, task, measured)
+
+
+def run_replay(
+    robot: Robot, actions: NDArray[np.float32], condition: InitialCondition, *, task: str, commands: CommandMap | None = None
+) -> tuple[Outcome, Episode | None]:
+    """Send logged actions open loop from the logged initial condition and record what the robot does.
+
+    The policy plays no part, so what differs from the log is convention, plant or placement.
+
+    Args:
+        robot: anything that can be driven.
+        actions: ``(T, A)`` as executed when they were logged.
+        condition: where things lay then.
+        task: the instruction.
+        commands: correction under test, if any.
+    """
+    log = _Log()
+    measured = robot.reset(condition)
+    outcome: Outcome | None = None
+    try:
+        for action in actions:
+            command = action if commands is None else commands.apply(action)
+            seen = robot.observe()
+            log.row(seen, command, robot.act(command), 0.0)
+            outcome = robot.verdict()
+            if outcome is not None and not outcome.is_success:
+                break
+    except TrialFault as fault:
+        outcome = Outcome.void(str(fault))
+    ended = outcome or Outcome.failure("timeout")
+    return ended, log.episode(ended, task, measured)
