@@ -59,6 +59,6 @@ def test_a_perfect_run_needs_29_trials_to_show_ninety_percent() -> None:
     assert [perfect_run_for(target) for target in (0.8, 0.9, 0.95, 0.98, 0.99)] == [14, 29, 59, 149, 299]
 
 
-@pytest.mark.parametrize(("n", "words"), [(0, "nothing"), (1, "3%"), (20, "83%"), (400, "99%")])
+@pytest.mark.parametrize(("n", "words"), [(0, "nothing"), (1, "3 %"), (20, "83 %"), (400, "99 %")])
 def test_the_limits_of_n_are_said_in_words(n: int, words: str) -> None:
     assert words in what_n_cannot_show(n)

@@ -24,7 +24,7 @@ def interval_svg(estimate: Estimate, source: EvidenceKind) -> Markup:
     return _svg(_grid() + _bar(low, high) + _mark(point, source), f"{label}, interval {low:.1f} to {high:.1f} percent", tone=source.value)
 
 
-def difference_svg(difference: Difference, reach: int) -> Markup:
+def difference_svg(difference: Difference, reach: int, source: EvidenceKind) -> Markup:
     """Return a difference on an axis from -reach to +reach points with a line at zero."""
 
     def place(value: float) -> float:
@@ -33,8 +33,8 @@ def difference_svg(difference: Difference, reach: int) -> Markup:
     ticks = "".join(f'<line class="{"zero" if x == 50 else "tick"}" x1="{x}%" x2="{x}%" y1="0" y2="{_HEIGHT}"/>' for x in TICKS)
     if difference.point is None or difference.low is None or difference.high is None:
         return _svg(ticks, "no interval")
-    body = ticks + _bar(place(difference.low), place(difference.high)) + _mark(place(difference.point), EvidenceKind.REAL)
-    return _svg(body, f"difference {100 * difference.point:.0f} points, interval {100 * difference.low:.0f} to {100 * difference.high:.0f}", tone="ink")
+    body = ticks + _bar(place(difference.low), place(difference.high)) + _mark(place(difference.point), source)
+    return _svg(body, f"difference {100 * difference.point:.0f} points, interval {100 * difference.low:.0f} to {100 * difference.high:.0f}", tone=source.value)
 
 
 def difference_reach(difference: Difference) -> int:

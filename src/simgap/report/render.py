@@ -13,6 +13,7 @@ from simgap.errors import DataError
 from simgap.ledger import Grade
 from simgap.provenance import write_atomic
 from simgap.report import plots, words
+from simgap.report.glance import glance
 from simgap.report.images import encode_films
 from simgap.report.model import FAMILIES, CheckResult, CheckVerdict, Diagnosis, ReportModel
 from simgap.types import EvidenceKind
@@ -49,6 +50,7 @@ def render_report(model: ReportModel) -> str:
             plots=plots,
             banner=words.banner(model.sources),
             sources=[kind for kind in EvidenceKind if kind in {rate.source for rate in model.rates}],
+            glance=glance(model),
             films=films,
             left_out=left_out,
             steps=steps(model.diagnosis),

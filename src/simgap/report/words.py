@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 
-from simgap.report.model import CheckResult, Paired, Rate
+from simgap.report.model import CheckResult, Paired, Rate, Seal
 from simgap.statistics import Difference, Estimate, what_n_cannot_show
 from simgap.types import EvidenceKind
 
+_PERCENT = "\N{NO-BREAK SPACE}%"
 SOURCE_NAMES = {
     EvidenceKind.SIM: "simulation",
     EvidenceKind.SECOND_ENGINE: "second simulator",
@@ -65,24 +67,34 @@ def percent(value: float | None, n: int = 100) -> str:
     if value is None:
         return "unknown"
     for digits in range(1 if n >= 200 else 0, 6):
-        text = f"{100 * value:.{digits}f}"
+        text = _fixed(100 * value, digits)
         if value in (0.0, 1.0) or float(text) not in (0.0, 100.0):
-            return f"{text} %"
-    return f"{100 * value:g} %"
+            return f"{text}{_PERCENT}"
+    return f"{100 * value:g}{_PERCENT}"
 
 
 def interval(estimate: Estimate) -> str:
     """Return an interval as text, or why there is none."""
     if estimate.low is None or estimate.high is None:
         return f"unknown: {estimate.reason}"
-    return f"{percent(estimate.low, estimate.n).removesuffix(' %')} to {percent(estimate.high, estimate.n)}"
+    return f"{percent(estimate.low, estimate.n).removesuffix(_PERCENT)} to {percent(estimate.high, estimate.n)}"
+
+
+def level(confidence: float) -> str:
+    """Return a confidence level as text."""
+    return f"{100 * confidence:g}{_PERCENT}"
+
+
+def _fixed(value: float, digits: int) -> str:
+    """Round half up, as people do and as binary formatting does not (37 of 40 is 93 %, not 92 %)."""
+    return str(Decimal(repr(round(value, 9))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
 def points(value: float | None) -> str:
     """Return a difference of rates in percentage points, signed, with a true minus."""
     if value is None:
         return "unknown"
-    rounded = round(100 * value)
+    rounded = int(_fixed(100 * value, 0))
     if rounded == 0 and abs(value) > 1e-12:
         return f"{100 * value:+.1f}".replace("-", "−")
     return "0" if rounded == 0 else f"{rounded:+d}".replace("-", "−")
@@ -100,7 +112,8 @@ def number(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "unknown"
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.2e}".replace("-", "−")
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}".replace("-", "−")
     if abs(value) >= 1000 or float(value).is_integer():
         return f"{value:,.0f}".replace("-", "−")
     return f"{value:.3g}".replace("-", "−")
@@ -149,7 +162,7 @@ def paired_words(paired: Paired) -> PairedWords:
     difference, counts = result.difference, result.counts
     if difference.point is None or difference.low is None or difference.high is None:
         return PairedWords(tone="none", head=f"{new} and {old} cannot be compared", body=f"Not one pair of trials counts ({difference.reason}).")
-    size = f"{points(difference.point)} points ({difference.confidence:.0%} interval {difference_interval(difference)}) on {counts.n} pairs"
+    size = f"{points(difference.point)} points ({level(difference.confidence)} interval {difference_interval(difference)}) on {counts.n} pairs"
     exact = (
         ""
         if result.p_value is None or (result.p_value < 1 - difference.confidence) == (difference.low > 0 or difference.high < 0)
@@ -165,9 +178,52 @@ def paired_words(paired: Paired) -> PairedWords:
 
 
 def measured(check: CheckResult) -> str:
-    """Return a check's statistic against its threshold, as text."""
-    if check.value is None and check.threshold is None:
-        return ""
-    unit = f" {check.unit}" if check.unit else ""
-    limit = "no threshold" if check.threshold is None else f"threshold {number(check.threshold)}{unit}"
-    return f"{number(check.value)}{unit if check.value is not None else ''} ({limit})"
+    """Return a check's statistic against its threshold and its n, as text."""
+    parts = []
+    if check.value is not None or check.threshold is not None:
+        unit = f" {check.unit}" if check.unit else ""
+        limit = "no threshold" if check.threshold is None else f"threshold {number(check.threshold)}{unit}"
+        parts.append(f"{check.statistic or 'statistic'}: {number(check.value)}{unit if check.value is not None else ''} ({limit})")
+    elif check.statistic:
+        parts.append(f"{check.statistic}: unknown")
+    if check.n is not None:
+        parts.append(f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{check.n:,}")
+    return " · ".join(parts)
+
+
+def shared(check: CheckResult) -> str:
+    """Return what a check assumes together with the thing it checks, as text."""
+    if check.shared_assumptions is None:
+        return "Shared assumptions: unknown"
+    return f"Shares with what it checks: {', '.join(check.shared_assumptions)}" if check.shared_assumptions else "Shares no assumption with what it checks"
+
+
+def span(values: tuple[float, float] | None, unit: str) -> str:
+    """Return a factor's range as text."""
+    if values is None:
+        return "not varied"
+    low, high = (number(value) for value in values)
+    return f"fixed at {low} {unit}".rstrip() if low == high else f"{low} to {high} {unit}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealOrder:
+    """What the ledger says about the order of commitment, diagnosis and opening."""
+
+    text: str
+    warning: bool
+
+
+def seal_order(seal: Seal) -> SealOrder:
+    """Return in words whether the diagnosis was written before the seal was opened, as the ledger rows show it."""
+    first = {row.kind: row.id for row in sorted(seal.order, key=lambda row: -row.id)}
+    committed, found, opened = (first.get(kind) for kind in ("commitment", "finding", "seal_opened"))
+    if committed is None or found is None:
+        return SealOrder(text="The ledger rows of the commitment and the diagnosis are not shown: their order is unknown.", warning=True)
+    if opened is None:
+        text = f"The hidden gap was committed (row {committed}) and the diagnosis written down (row {found}); the seal is still closed."
+        return SealOrder(text=text, warning=False)
+    if opened < found or opened < committed:
+        return SealOrder(text="The seal was opened before the diagnosis was written down: agreement proves nothing.", warning=True)
+    text = f"The hidden gap was committed (row {committed}), the diagnosis written down (row {found}), and only then the seal opened (row {opened})."
+    return SealOrder(text=text, warning=False)

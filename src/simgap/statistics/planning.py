@@ -103,7 +103,7 @@ def what_n_cannot_show(n: int, confidence: float = 0.95) -> str:
     middle = clopper_pearson(n // 2, n, confidence)
     if perfect.low is None or middle.low is None or middle.high is None:
         raise UsageError(f"n = {n} has no interval")
-    words = f"{n} trial{'s' if n > 1 else ''}: even {n} of {n} leaves a true rate of {perfect.low:.0%} possible ({confidence:.0%} exact interval)"
+    words = f"{n} trial{'s' if n > 1 else ''}: even {n} of {n} leaves a true rate of {100 * perfect.low:.0f} % possible ({100 * confidence:g} % exact interval)"
     words += f"; a rate near one half is known to about ±{(middle.high - middle.low) / 2 * 100:.0f} points"
     rise = visible_difference(0.5, n)
     if rise is None:

@@ -44,8 +44,8 @@ class Estimate:
     def __str__(self) -> str:
         if self.point is None or self.low is None or self.high is None:
             return f"{self.successes} of {self.n} (undefined: {self.reason})"
-        level = f"{self.confidence:.0%}"
-        return f"{self.successes} of {self.n} ({self.point:.1%}, {level} interval {self.low:.1%} to {self.high:.1%}, {self.method})"
+        level, point, low, high = (100 * value for value in (self.confidence, self.point, self.low, self.high))
+        return f"{self.successes} of {self.n} ({point:.1f} %, {level:g} % interval {low:.1f} to {high:.1f} %, {self.method})"
 
 
 IntervalMethod: TypeAlias = Callable[[int, int, float], Estimate]
