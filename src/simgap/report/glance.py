@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simgap.report.model import ReportModel
 from simgap.report.words import SOURCE_NAMES, difference_interval, paired_words, points
+from simgap.types import EvidenceKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +21,7 @@ class Cell:
 
 
 def glance(model: ReportModel) -> tuple[Cell, Cell, Cell]:
-    """Return the three answers; what was not done is said as not done."""
+    """Return the three answers; what was not done is said as not done. Of several comparisons the one with the strongest evidence counts."""
     return _better(model), _broken(model), _right(model)
 
 
@@ -28,7 +29,8 @@ def _better(model: ReportModel) -> Cell:
     label, anchor = "Did it get better?", "paired"
     if not model.paired:
         return Cell(label=label, head="Not compared", body="no two turns on the same initial conditions", tone="none", anchor=anchor)
-    pair = model.paired[0]
+    reach = list(EvidenceKind)
+    pair = max(model.paired, key=lambda paired: reach.index(paired.source))
     difference, words = pair.result.difference, paired_words(pair)
     if difference.point is None:
         return Cell(label=label, head="Cannot be told", body=words.body, tone="none", anchor=anchor)

@@ -68,10 +68,10 @@ def _bar(low: float, high: float) -> str:
 def _mark(at: float, source: EvidenceKind) -> str:
     """Return the mark inside a nested, overflowing SVG, so that shapes in pixels can stand at a percentage."""
     shape = {
-        EvidenceKind.SIM: '<circle class="mark" r="5.5"/>',
-        EvidenceKind.SECOND_ENGINE: '<path class="mark" d="M0,-6.5 L6,4.5 L-6,4.5 Z"/>',
-        EvidenceKind.SURROGATE: '<path class="mark" d="M0,-7.5 L7.5,0 L0,7.5 L-7.5,0 Z"/>',
-        EvidenceKind.REAL: '<rect class="mark" x="-5.5" y="-5.5" width="11" height="11"/>',
+        EvidenceKind.SIM: '<circle class="mark" r="5"/>',
+        EvidenceKind.SECOND_ENGINE: '<path class="mark" d="M0,-6 L5.5,4.5 L-5.5,4.5 Z"/>',
+        EvidenceKind.SURROGATE: '<path class="mark" d="M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z"/>',
+        EvidenceKind.REAL: '<rect class="mark" x="-5" y="-5" width="10" height="10"/>',
     }[source]
     return f'<svg x="{at:.2f}%" y="{_MIDDLE}" overflow="visible">{shape}</svg>'
 

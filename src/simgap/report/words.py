@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 from simgap.report.model import CheckResult, Paired, Rate, Seal
-from simgap.statistics import Difference, Estimate, what_n_cannot_show
+from simgap.statistics import Difference, Estimate, visible_difference
 from simgap.types import EvidenceKind
 
 _PERCENT = "\N{NO-BREAK SPACE}%"
@@ -43,7 +43,7 @@ def banner(sources: Collection[EvidenceKind]) -> Banner:
     """Return the banner for the kinds of evidence a report holds; the strongest kind names it, the others are listed."""
     if EvidenceKind.REAL in sources:
         mixed = sorted(SOURCE_NAMES[s] for s in sources if s is not EvidenceKind.REAL)
-        rest = f" Numbers marked {' or '.join(mixed)} only decided what was worth hardware time." if mixed else ""
+        rest = f" Numbers marked {' or '.join(filter(None, [', '.join(mixed[:-1]), *mixed[-1:]]))} only decided what was worth hardware time." if mixed else ""
         return Banner(
             tone=EvidenceKind.REAL, head="Hardware evidence", body=f"Trials on a real robot. They hold for the robot, conditions and dates named here.{rest}"
         )
@@ -173,8 +173,14 @@ def paired_words(paired: Paired) -> PairedWords:
     if difference.high < 0:
         return PairedWords(tone="worse", head=f"{new} is worse than {old}", body=f"{size}. Keep {old}.{exact}")
     body = f"{size}. The interval holds zero, so {new} may be better or worse; that is not proof that they are equal. "
-    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {what_n_cannot_show(counts.n)}{exact}"
+    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {_could_miss((counts.n11 + counts.n01) / counts.n, counts.n)}{exact}"
     return PairedWords(tone="unclear", head=f"{new} is not shown to be better than {old}", body=body)
+
+
+def _could_miss(rate: float, n: int) -> str:
+    rise = visible_difference(rate, n)
+    size = "any rise" if rise is None else f"a rise of less than {math.ceil(100 * rise)} points"
+    return f"As a guide, two independent arms of {n} trials usually miss {size} from {percent(rate, n)}; pairing helps somewhat."
 
 
 def measured(check: CheckResult) -> str:
