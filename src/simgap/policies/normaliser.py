@@ -14,9 +14,8 @@ from simgap.conventions import VectorSpec
 from simgap.errors import DataError
 from simgap.provenance import content_hash
 
-IMAGE_CENTRE = 127.5
-"""Pixels are centred on this and scaled by :data:`IMAGE_SCALE`; both steps are exact in bfloat16."""
-IMAGE_SCALE = 1.0 / 128.0
+IMAGE_CENTRE = 128.0
+"""Pixels enter a network as ``(value - 128) / 128``: about [-1, 1), and exact in bfloat16."""
 
 STILL_SHARE = 1e-3
 """A dimension that moves over less than this share of its limits counts as still."""
