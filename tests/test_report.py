@@ -171,6 +171,11 @@ def test_the_banner_follows_from_the_evidence_and_cannot_be_typed_in(sources: li
     assert words in result.body
 
 
+def test_real_trials_that_are_all_void_are_no_hardware_evidence() -> None:
+    rates = [Rate(label="Arm", turn=1, source=REAL, estimate=wilson(0, 0), voids={"power": 4}), Rate(label="Sim", turn=1, source=SIM, estimate=wilson(1, 2))]
+    assert "Simulated evidence only" in render_report(dataclasses.replace(empty_model(), rates=rates))
+
+
 def test_the_banner_stands_before_the_title() -> None:
     html = render_report(example_model())
     assert 0 < html.index("Nothing here is evidence about a real robot") < html.index("<h1>")

@@ -263,5 +263,6 @@ class ReportModel:
 
     @property
     def sources(self) -> frozenset[EvidenceKind]:
-        """All kinds of evidence in the report; the banner follows from it."""
-        return frozenset([r.source for r in self.rates] + [p.source for p in self.paired] + [f.source for f in self.failures] + [f.source for f in self.films])
+        """Kinds of evidence that count here; the banner follows from it. A set in which every trial is void counts for nothing."""
+        counted = [r.source for r in self.rates if r.estimate.n > 0] + [p.source for p in self.paired if p.result.counts.n > 0]
+        return frozenset(counted + [f.source for f in self.failures if f.n > 0])

@@ -59,7 +59,7 @@ def banner(sources: Collection[EvidenceKind]) -> Banner:
             head="Simulated evidence only",
             body="No robot and no stand-in was tried. It can say what is broken or worth hardware time; nothing here is evidence about a real robot.",
         )
-    return Banner(tone=None, head="No evidence", body="This report holds no rollouts and no trials.")
+    return Banner(tone=None, head="No evidence", body="This report holds no rollouts and no trials that count.")
 
 
 def percent(value: float | None, n: int = 100) -> str:
