@@ -39,7 +39,7 @@ def main(root: str, expected_path: str) -> int:
     actions = np.concatenate([expected[f"{e}.action"] for e in range(len(lengths))]).astype(np.float64)
     np.testing.assert_allclose(stats["q01"], np.quantile(actions, 0.01, axis=0), rtol=1e-6)
     np.testing.assert_allclose(stats["std"], actions.std(axis=0), rtol=1e-6)
-    window = LeRobotDataset("local/compat", root=root, delta_timestamps={"action": [k / dataset.fps for k in range(4)]})
+    window = LeRobotDataset("local/compat", root=root, delta_timestamps={"action": [k / dataset.fps for k in range(4)]}, video_backend="pyav")
     assert tuple(window[0]["action"].shape) == (4, 6)
     assert bool(window[int(lengths[0]) - 1]["action_is_pad"][1])
     sys.stderr.write(f"ok: {root}: {len(lengths)} episodes, {int(lengths.sum())} frames, largest image difference {worst}/255\n")

@@ -1,0 +1,101 @@
+"""Are the data intact: one report on a LeRobot dataset, ours or others', v3.0 or v2.1, that reads and never writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simgap.checks.data_clock import check_clock
+from simgap.checks.data_columns import check_columns
+from simgap.checks.data_layout import check_layout, counts
+from simgap.checks.data_motion import check_motion
+from simgap.checks.data_pooled import pool
+from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity
+from simgap.checks.data_stats import check_statistics
+from simgap.checks.data_values import check_values
+from simgap.checks.data_video import check_videos
+from simgap.episodes.reader import Dataset, open_dataset
+
+__all__ = ["DataFinding", "DataReport", "Severity", "check_data", "describe_data"]
+
+ASSUMES = (
+    "names in info.json belong to the columns they are listed with",
+    "the state of a joint is meant to follow the action of the same name",
+    "frames were recorded in the order of frame_index",
+    "a camera that is black or frozen in its key frames is so in all frames",
+)
+
+
+def check_data(path: Path | str) -> DataReport:
+    """Check a dataset folder and report everything found.
+
+    Raises:
+        DataError: the folder is no dataset that can be read (missing, empty or truncated files, Git LFS pointers, NaN, unknown
+            version); one line that names the file or the place.
+    """
+    dataset = open_dataset(path)
+    pooled = pool(dataset)
+    clock, clock_findings = check_clock(pooled)
+    statistics, statistics_findings = check_statistics(pooled)
+    values, value_findings = check_values(pooled)
+    joints, motion_findings = check_motion(pooled)
+    videos, video_findings = check_videos(dataset)
+    findings = [
+        *check_layout(dataset, pooled),
+        *check_columns(dataset, pooled),
+        *clock_findings,
+        *statistics_findings,
+        *value_findings,
+        *motion_findings,
+        *video_findings,
+    ]
+    return DataReport(
+        path=str(path),
+        layout=_layout(dataset),
+        counts=counts(dataset, pooled),
+        measurements={"clock": clock, "joints": joints, "statistics": statistics, "values": values, "videos": videos},
+        findings=by_severity(findings),
+        assumes=ASSUMES,
+    )
+
+
+def describe_data(path: Path | str) -> dict[str, Any]:
+    """Return what a dataset says of itself and its fingerprint, without judging it.
+
+    Raises:
+        DataError: as :func:`check_data`.
+    """
+    dataset = open_dataset(path)
+    tasks = sorted({t for e in dataset.entries for t in e.tasks})
+    outcomes: dict[str, int] = {}
+    for entry in dataset.entries:
+        kind = str(entry.extra.get("outcome", "not recorded"))
+        outcomes[kind] = outcomes.get(kind, 0) + 1
+    lengths = sorted(e.length for e in dataset.entries)
+    return {
+        "kind": "data_info",
+        "schema": 1,
+        "path": str(path),
+        **_layout(dataset),
+        "episodes": dataset.n_episodes,
+        "frames": dataset.n_frames,
+        "length": {"min": lengths[0], "median": lengths[len(lengths) // 2], "max": lengths[-1]} if lengths else None,
+        "tasks": tasks,
+        "outcomes": outcomes,
+        "action_spec": dataset.spec.action_spec.to_json(),
+        "state_spec": dataset.spec.state_spec.to_json(),
+        "stamp": dataset.spec.stamp.to_json(),
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def _layout(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "version": dataset.info.version,
+        "is_ours": dataset.is_ours,
+        "robot_type": dataset.info.robot_type,
+        "rate_hz": dataset.info.rate_hz,
+        "action_key": dataset.action_key,
+        "state_key": dataset.state_key,
+        "cameras": dict(dataset.camera_keys),
+    }

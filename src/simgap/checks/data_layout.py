@@ -1,0 +1,199 @@
+"""Is the folder what ``info.json`` says: keys, counts, places, strays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.episodes.files import is_temporary
+from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE
+from simgap.episodes.reader import Dataset
+from simgap.errors import DataError
+
+_KNOWN_TOP = frozenset({"data", "meta", "videos", "images", "cache", "README.md", ".gitattributes", ".cache", ".git"})
+
+
+def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
+    """Return what is declared beside what is there."""
+    frames = sum(pooled.lengths.values())
+    spans = [s for e in dataset.entries for s in e.videos.values()]
+    result: dict[str, Any] = {
+        "episodes_declared": dataset.info.total_episodes,
+        "episodes_listed": dataset.n_episodes,
+        "episodes_with_frames": len(pooled.episodes),
+        "frames_declared": dataset.info.total_frames,
+        "frames_found": frames,
+        "videos_declared": len(spans),
+        "video_files_declared": len({s.path for s in spans}),
+        "video_files_found": len({s.path for s in spans if s.exists}),
+    }
+    if dataset.is_ours:
+        result["outcomes"] = dict(sorted(Counter(str(e.extra.get("outcome")) for e in dataset.entries).items()))
+    return result
+
+
+def check_layout(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
+    """Return the findings about keys, counts, columns and places."""
+    found = [*_keys(dataset), *_counts(dataset, pooled), *_videos(dataset)]
+    return [*found, *_strays(dataset), *_integrity(pooled)]
+
+
+def _keys(dataset: Dataset) -> list[DataFinding]:
+    wrong = {k: w for k, w in ((dataset.action_key, ACTION), (dataset.state_key, STATE)) if k != w}
+    wrong |= {key: f"{IMAGE_PREFIX}{name}" for name, key in dataset.camera_keys.items() if not key.startswith(IMAGE_PREFIX)}
+    if not wrong:
+        return []
+    pairs = [f"{k!r} instead of {w!r}" for k, w in wrong.items()]
+    return [
+        DataFinding(
+            code="nonstandard_keys",
+            severity=Severity.WARNING,
+            sentence=f"feature keys are not LeRobot's: {listed(pairs)}; LeRobot policies will not find them",
+            remedy="rename the features in info.json, stats and parquet columns, or map them where the policy is configured",
+            numbers={"renames": wrong},
+        )
+    ]
+
+
+def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
+    found = []
+    frames = sum(pooled.lengths.values())
+    for what, declared, actual in (("episode", dataset.info.total_episodes, dataset.n_episodes), ("frame", dataset.info.total_frames, frames)):
+        if declared != actual:
+            found.append(
+                DataFinding(
+                    code=f"{what}_count_mismatch",
+                    severity=Severity.FAULT,
+                    sentence=f"info.json declares {declared} {what}s, {actual} are there",
+                    remedy="download the missing files, or correct info.json with the real count",
+                    numbers={"declared": declared, "found": actual},
+                )
+            )
+    lengths = {e.index: (e.length, pooled.lengths[e.index]) for e in dataset.entries}
+    wrong = {k: v for k, v in lengths.items() if v[0] != v[1]}
+    if wrong:
+        first, (declared, actual) = next(iter(wrong.items()))
+        found.append(
+            DataFinding(
+                code="episode_length_mismatch",
+                severity=Severity.FAULT,
+                sentence=f"{len(wrong)} episodes have another length than the index says: episode {first} lists {declared} frames and has {actual}",
+                remedy="rebuild the episode index from the data files, or restore the data files",
+                numbers={"episodes": {str(k): {"declared": a, "found": b} for k, (a, b) in wrong.items()}},
+            )
+        )
+    return found
+
+
+def _videos(dataset: Dataset) -> list[DataFinding]:
+    found = []
+    by_camera: dict[str, dict[str, int]] = {}
+    for key in dataset.camera_keys.values():
+        if dataset.info.features[key].dtype != "video":
+            continue
+        spans = [e.videos.get(key) for e in dataset.entries if e.length > 0]
+        missing = sum(1 for s in spans if s is None or not s.exists)
+        misplaced = sum(1 for s in spans if s is not None and s.exists and not s.is_standard)
+        by_camera[key] = {"episodes": len(spans), "missing": missing, "misplaced": misplaced}
+    missing_total, misplaced_total = (sum(c[k] for c in by_camera.values()) for k in ("missing", "misplaced"))
+    if missing_total:
+        parts = [f"{key} in {c['missing']} of {c['episodes']} episodes" for key, c in by_camera.items() if c["missing"]]
+        found.append(
+            DataFinding(
+                code="missing_videos",
+                severity=Severity.FAULT,
+                sentence=f"videos are missing: {listed(parts)}",
+                remedy="download the videos (for git repositories 'git lfs pull'), or drop the episodes or cameras from the index",
+                feature="videos",
+                numbers=by_camera,
+            )
+        )
+    if misplaced_total:
+        found.append(
+            DataFinding(
+                code="misplaced_videos",
+                severity=Severity.FAULT,
+                sentence=f"{misplaced_total} videos lie under video/, info.json's video_path says {dataset.info.video_path!r}: every lookup by LeRobot fails",
+                remedy="rename the folder video/ to videos/, or correct video_path",
+                feature="videos",
+                numbers=by_camera,
+            )
+        )
+    return found
+
+
+def _strays(dataset: Dataset) -> list[DataFinding]:
+    root = dataset.root
+    found = []
+    listed_files = {e.data.resolve() for e in dataset.entries}
+    for path in sorted((root / "data").rglob("*")):
+        if path.is_file() and path.resolve() not in listed_files and not is_temporary(path.name):
+            what = _describe(path)
+            found.append(
+                DataFinding(
+                    code="stray_file",
+                    severity=Severity.WARNING,
+                    sentence=f"{path.relative_to(root)} belongs to no episode of the index: {what}",
+                    remedy="remove it, or add its episode to the index",
+                    feature=str(path.relative_to(root)),
+                    numbers={"bytes": path.stat().st_size},
+                )
+            )
+    known = _KNOWN_TOP | ({"video"} if any(not s.is_standard for e in dataset.entries for s in e.videos.values()) else set())
+    extra = sorted(p.name for p in root.iterdir() if p.name not in known)
+    if extra:
+        found.append(
+            DataFinding(
+                code="extra_files",
+                severity=Severity.NOTE,
+                sentence=f"beside the dataset lie {listed(extra)}, which LeRobot ignores",
+                remedy="read them: calibration and recorder notes often say what info.json does not",
+                numbers={"names": extra},
+            )
+        )
+    return found
+
+
+def _describe(path: Path) -> str:
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, ValueError):
+        return f"{path.stat().st_size} bytes, no Parquet file"
+    names = file.schema_arrow.names
+    return f"a Parquet file of {file.metadata.num_rows} rows with columns {listed(names)}"
+
+
+def _integrity(pooled: Pooled) -> list[DataFinding]:
+    dataset, found = pooled.dataset, []
+    rows, broken = 0, []
+    has_index = True
+    for number, columns in zip(pooled.indices, pooled.episodes, strict=True):
+        length = pooled.lengths[number]
+        if "frame_index" in columns and not np.array_equal(columns["frame_index"], np.arange(length)):
+            broken.append(number)
+        has_index &= "index" not in columns or np.array_equal(columns["index"], np.arange(rows, rows + length))
+        rows += length
+    if broken or not has_index:
+        what = f"frame_index of episodes {listed([str(b) for b in broken])} does not count 0, 1, 2 ..." if broken else "index is not the global row number"
+        found.append(
+            DataFinding(
+                code="broken_index",
+                severity=Severity.FAULT,
+                sentence=f"{what}: LeRobot looks frames up by position and returns others than asked",
+                remedy="rewrite frame_index and index from the order of the files",
+                numbers={"episodes": broken},
+            )
+        )
+    if dataset.is_ours:
+        try:
+            _ = dataset.fingerprint
+        except DataError as error:
+            remedy = "restore the files or finish it again"
+            found.append(DataFinding(code="changed_since_finished", severity=Severity.FAULT, sentence=str(error), remedy=remedy))
+    return found

@@ -1,0 +1,259 @@
+"""What the tracking of the joints means: echoes, lag, saturation, load, and only then units, signs and offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_tracking import Relation, Tracking, track
+
+_LONG_LAG_S = 0.4
+_FACTORS = {
+    "radians for degrees": np.pi / 180,
+    "degrees for radians": 180 / np.pi,
+    "a fraction for percent": 0.01,
+    "percent for a fraction": 100.0,
+    "radians for servo ticks": np.pi / 2048,
+    "servo ticks for radians": 2048 / np.pi,
+    "degrees for servo ticks": 360 / 4096,
+    "servo ticks for degrees": 4096 / 360,
+    "metres for millimetres": 0.001,
+    "millimetres for metres": 1000.0,
+}
+
+
+def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
+    """Return the tracking of every joint and what follows from it."""
+    tracks = track(pooled)
+    rate = pooled.dataset.info.rate_hz
+    measured = {t.name: t.to_json(rate) for t in tracks}
+    found = [*_unmatched(pooled), *_echo(tracks), *_stuck(tracks)]
+    alive = [t for t in tracks if t.relation is Relation.TRACKED]
+    delta = _delta(alive)
+    found += delta
+    if not delta:
+        found += [*_lag(alive, rate), *_saturation(alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
+    return measured, found
+
+
+def _unmatched(pooled: Pooled) -> list[DataFinding]:
+    if pooled.joints and pooled.matched_by_name:
+        return []
+    what = "paired by position because names are missing" if pooled.joints else "not compared: no dimension has the same name in both"
+    return [
+        DataFinding(
+            code="not_matched_by_name",
+            severity=Severity.WARNING,
+            sentence=f"action and state were {what} ({len(pooled.action_names)} and {len(pooled.state_names)} dimensions)",
+            remedy="name the dimensions of both features in info.json",
+            numbers={"action": len(pooled.action_names), "state": len(pooled.state_names)},
+        )
+    ]
+
+
+def _echo(tracks: list[Tracking]) -> list[DataFinding]:
+    live = [t for t in tracks if t.relation is not Relation.CONSTANT]
+    following = [t.name for t in tracks if t.relation is Relation.ECHO_NEXT]
+    same = [t.name for t in tracks if t.relation is Relation.ECHO_SAME]
+    found = []
+    if following and len(following) == len(live):
+        found.append(
+            DataFinding(
+                code="action_is_next_state",
+                severity=Severity.FAULT,
+                sentence=f"action[t] equals state[t+1] exactly in all {len(following)} moving dimensions: the action is a relabelled next state, not a command",
+                remedy="learn no lag, gain or load from it; a replay proves nothing about the plant; record real commands where they exist",
+                joints=tuple(following),
+                numbers={"lag_frames": 1},
+            )
+        )
+    elif following:
+        found.append(
+            DataFinding(
+                code="state_echoes_action",
+                severity=Severity.FAULT,
+                sentence=f"state[t+1] equals action[t] exactly in {len(following)} dimensions ({listed(following)}) and not in the others: their state echoes "
+                "the command and is no measurement",
+                remedy="read these joints from their encoders, or leave them out of the observation",
+                joints=tuple(following),
+                numbers={"lag_frames": 1},
+            )
+        )
+    if same:
+        found.append(
+            DataFinding(
+                code="state_equals_action",
+                severity=Severity.FAULT,
+                sentence=f"state[t] equals action[t] exactly in {len(same)} dimensions ({listed(same)}): one was copied from the other, a policy learns to copy its input",
+                remedy="record command and encoder separately",
+                joints=tuple(same),
+                numbers={"lag_frames": 0},
+            )
+        )
+    return found
+
+
+def _stuck(tracks: list[Tracking]) -> list[DataFinding]:
+    stuck = [t for t in tracks if t.relation is Relation.STUCK]
+    if not stuck:
+        return []
+    return [
+        DataFinding(
+            code="state_stuck",
+            severity=Severity.FAULT,
+            sentence=f"the state of {listed([t.name for t in stuck])} never changes while its action moves: encoder dead, joint disconnected or wrong column",
+            remedy="check the joint and the column order",
+            joints=tuple(t.name for t in stuck),
+            numbers={t.name: {"action_range": t.action_range} for t in stuck},
+        )
+    ]
+
+
+def _delta(alive: list[Tracking]) -> list[DataFinding]:
+    scored = [t for t in alive if t.delta_correlation is not None and t.r2 is not None]
+    deltas = [t for t in scored if (t.delta_correlation or 0.0) > 0.8 and (t.r2 or 0.0) < 0.5]
+    if not deltas or len(deltas) < 0.5 * len(scored):
+        return []
+    return [
+        DataFinding(
+            code="actions_are_differences",
+            severity=Severity.NOTE,
+            sentence=f"actions of {listed([t.name for t in deltas])} follow the change of state, not the state: they are differences, so no scale or offset was fitted",
+            remedy="state 'delta' in the action convention; never mix with absolute actions",
+            joints=tuple(t.name for t in deltas),
+            numbers={t.name: t.delta_correlation for t in deltas},
+        )
+    ]
+
+
+def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
+    ranges = [t.action_range for t in alive]
+    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= 0.7 and t.action_range >= 0.1 * float(np.median(ranges))]
+    if not seen or max(t.lag_frames or 0 for t in seen) == 0:
+        return []
+    lags = {t.name: int(t.lag_frames or 0) for t in seen}
+    low, high = min(lags.values()), max(lags.values())
+    is_long = high / rate_hz > _LONG_LAG_S
+    span = f"{low} to {high} frames" if low != high else f"{low} frames"
+    each = listed([f"{n} {k}" for n, k in lags.items()], 8)
+    return [
+        DataFinding(
+            code="long_lag" if is_long else "lag",
+            severity=Severity.WARNING if is_long else Severity.NOTE,
+            sentence=f"the state follows the action after {span} ({1e3 * low / rate_hz:.0f} to {1e3 * high / rate_hz:.0f} ms): {each}",
+            remedy="give the simulator the same lag"
+            + ("; so long a lag hides in no policy: look for buffering in the recorder or the driver" if is_long else ", and check it again on the robot"),
+            joints=tuple(lags),
+            numbers={t.name: {"frames": t.lag_frames, "ms": 1e3 * (t.lag_frames or 0) / rate_hz, "velocity_frames": t.velocity_lag_frames} for t in seen},
+        )
+    ]
+
+
+def _saturation(alive: list[Tracking]) -> list[DataFinding]:
+    found = []
+    for t in alive:
+        s = t.saturation
+        if not s:
+            continue
+        scale = f"; its overall scale of {t.whole.scale:.2f} comes from that and is no unit fault" if t.whole.scale is not None else ""
+        if s["what"] == "action":
+            text = f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of frames{scale}"
+        else:
+            text = (
+                f"the state of {t.name} stops near {s['limit']:.1f} while the command goes on to {s['command']:.1f} ({100 * s['share']:.0f} % of frames){scale}"
+            )
+        found.append(
+            DataFinding(
+                code="saturation",
+                severity=Severity.WARNING,
+                sentence=text,
+                remedy="widen the calibrated range or keep commands inside it; leave these frames out when fitting gains",
+                joints=(t.name,),
+                numbers={**s, "scale": t.whole.scale, "scale_without": t.unaffected.scale},
+            )
+        )
+    return found
+
+
+def _load(alive: list[Tracking]) -> list[DataFinding]:
+    found = []
+    for t in alive:
+        if not t.load:
+            continue
+        without = f" (without these frames {t.unaffected.scale:.2f})" if t.unaffected.scale is not None else ""
+        found.append(
+            DataFinding(
+                code="load",
+                severity=Severity.NOTE,
+                sentence=f"{t.name} cannot close in {100 * t.load['share']:.0f} % of frames, {t.load['gap']:.1f} off the command where it otherwise reaches it: "
+                f"a load in the jaws; its scale of {t.whole.scale:.2f}{without} is that load and no unit fault",
+                remedy="nothing to repair; leave these frames out when fitting gains",
+                joints=(t.name,),
+                numbers={**t.load, "scale": t.whole.scale, "scale_without": t.unaffected.scale},
+            )
+        )
+    return found
+
+
+def _conventions(alive: list[Tracking]) -> list[DataFinding]:
+    """Judge scales only where the fit is tight and neither saturation nor load explains them."""
+    found = []
+    for t in alive:
+        if (t.r2 or 0.0) < 0.9 or t.whole.scale is None or t.saturation or t.load or _is_idle(t, alive):
+            continue
+        scale = t.moving.scale if t.moving.scale is not None else t.whole.scale
+        factor = next((name for name, f in _FACTORS.items() if abs(scale / f - 1.0) < 0.15), None)
+        numbers = {"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": t.r2}
+        if scale < 0:
+            text, code = f"the state of {t.name} moves against its action (scale {scale:.3f}): a sign is flipped", "sign_flip"
+        elif factor is not None:
+            text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
+        elif not 0.67 < scale < 1.5:
+            text, code = (
+                f"the state of {t.name} is {scale:.3g} times its action with a tight fit (R2 {t.r2:.3f}): gain, unit or calibration differ",
+                "scale_mismatch",
+            )
+        else:
+            continue
+        found.append(
+            DataFinding(
+                code=code,
+                severity=Severity.WARNING if code == "scale_mismatch" else Severity.FAULT,
+                sentence=text,
+                remedy="convert action and state to one convention before training",
+                joints=(t.name,),
+                numbers=numbers,
+            )
+        )
+    return found
+
+
+def _offsets(alive: list[Tracking]) -> list[DataFinding]:
+    bad = {}
+    for t in alive:
+        scale = t.whole.scale
+        if t.bias_still is None or scale is None or not 0.67 < scale < 1.5 or t.load or _is_idle(t, alive):
+            continue
+        if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > 0.08 * t.action_range:
+            bad[t.name] = t
+    if not bad:
+        return []
+    parts = [f"{n} {t.bias_still:+.3g}" for n, t in bad.items()]
+    return [
+        DataFinding(
+            code="static_offset",
+            severity=Severity.WARNING,
+            sentence=f"at rest the state stands off its command: {listed(parts)}",
+            remedy="recalibrate the zero of these joints, or add the sag to the simulator",
+            joints=tuple(bad),
+            numbers={n: {"bias_still": t.bias_still, "action_range": t.action_range, "saturation": dict(t.saturation)} for n, t in bad.items()},
+        )
+    ]
+
+
+def _is_idle(t: Tracking, alive: list[Tracking]) -> bool:
+    """Return whether a joint hardly moves beside the others, so that its numbers are noise."""
+    return t.action_range < 0.1 * float(np.median([o.action_range for o in alive]))

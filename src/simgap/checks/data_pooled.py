@@ -1,0 +1,148 @@
+"""The numeric columns of a whole dataset, read once, and actions paired with states by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.episodes.reader import Dataset
+from simgap.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Joint:
+    """One dimension that action and state share."""
+
+    name: str
+    action: int
+    """Position in the action vector."""
+    state: int
+    """Position in the state vector."""
+
+    @property
+    def is_gripper(self) -> bool:
+        """True for jaws and fingers, which hold things."""
+        return re.search(r"gripper|jaw|finger", self.name.lower()) is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Pooled:
+    """All numeric columns, episode by episode."""
+
+    dataset: Dataset
+    episodes: tuple[Mapping[str, NDArray[Any]], ...]
+    """Columns of each episode that has frames, by feature, in the order of the index."""
+    indices: tuple[int, ...]
+    """Episode index of each entry of ``episodes``."""
+    lengths: Mapping[int, int]
+    """Frames found of every listed episode, also of the empty ones."""
+    action_names: tuple[str, ...]
+    state_names: tuple[str, ...]
+    joints: tuple[Joint, ...]
+    """Dimensions found in both vectors; matched by name, never by index where names exist."""
+    matched_by_name: bool
+
+    @property
+    def actions(self) -> list[NDArray[np.float64]]:
+        """Actions of each episode, ``(T, A)`` float64."""
+        return [_matrix(e[self.dataset.action_key]) for e in self.episodes]
+
+    @property
+    def states(self) -> list[NDArray[np.float64]]:
+        """States of each episode, ``(T, S)`` float64."""
+        return [_matrix(e[self.dataset.state_key]) for e in self.episodes]
+
+    def pooled(self, feature: str) -> NDArray[np.float64]:
+        """Return all rows of a feature, ``(N, D)`` float64."""
+        return np.concatenate([_matrix(e[feature]) for e in self.episodes])
+
+    def names(self, feature: str) -> tuple[str, ...]:
+        """Return the dimension names of a feature."""
+        if feature == self.dataset.action_key:
+            return self.action_names
+        if feature == self.dataset.state_key:
+            return self.state_names
+        declared = self.dataset.info.features.get(feature)
+        width = _matrix(self.episodes[0][feature]).shape[1]
+        if declared is not None and len(declared.names) == width:
+            return declared.names
+        return (feature,) if width == 1 else tuple(f"{feature}[{k}]" for k in range(width))
+
+
+def pool(dataset: Dataset) -> Pooled:
+    """Read the numeric columns of every episode.
+
+    Raises:
+        DataError: no frames, an action or state column missing, widths that change, NaN or infinity.
+    """
+    everything = {e.index: dataset.columns(e.index) for e in dataset.entries if e.length > 0}
+    for number, columns in everything.items():
+        for key in (dataset.action_key, dataset.state_key):
+            if key not in columns:
+                raise DataError(f"{dataset.entry(number).data} has no numeric column {key!r}; it has {sorted(columns)}; repair the file")
+    lengths = {e.index: len(everything[e.index][dataset.action_key]) if e.index in everything else 0 for e in dataset.entries}
+    indices = tuple(k for k, n in lengths.items() if n > 0)
+    if not indices:
+        raise DataError(f"{dataset.root} holds no frames; there is nothing to check; record episodes first")
+    names = []
+    for key in (dataset.action_key, dataset.state_key):
+        widths = sorted({_matrix(everything[k][key]).shape[1] for k in indices})
+        if len(widths) > 1:
+            raise DataError(f"{dataset.root}: {key} has widths {widths} in different episodes; every episode needs the same dimensions")
+        labels = _names(dataset, key, widths[0])
+        for number in indices:
+            _require_finite(_matrix(everything[number][key]), f"{dataset.root}: {key}", labels, number)
+        names.append(labels)
+    joints, by_name = _matched(dataset, *names)
+    return Pooled(
+        dataset=dataset,
+        episodes=tuple(everything[k] for k in indices),
+        indices=indices,
+        lengths=lengths,
+        action_names=names[0],
+        state_names=names[1],
+        joints=joints,
+        matched_by_name=by_name,
+    )
+
+
+def _names(dataset: Dataset, key: str, width: int) -> tuple[str, ...]:
+    declared = dataset.info.features[key].names
+    return declared if len(declared) == width else tuple(f"{key}[{k}]" for k in range(width))
+
+
+def _matched(dataset: Dataset, action: tuple[str, ...], state: tuple[str, ...]) -> tuple[tuple[Joint, ...], bool]:
+    features = dataset.info.features
+    named = all(len(features[k].names) == n for k, n in ((dataset.action_key, len(action)), (dataset.state_key, len(state))))
+    if named and len(set(action)) == len(action) and len(set(state)) == len(state):
+        plain = {_plain(n): k for k, n in reversed(list(enumerate(state)))}
+        exact = {n: k for k, n in enumerate(state)}
+        pairs = [(n, k, exact.get(n, plain.get(_plain(n)))) for k, n in enumerate(action)]
+        return tuple(Joint(name=n, action=a, state=s) for n, a, s in pairs if s is not None), True
+    if len(action) == len(state):
+        return tuple(Joint(name=f"dim_{k}", action=k, state=k) for k in range(len(action))), False
+    return (), False
+
+
+def _plain(name: str) -> str:
+    """Drop the suffix that says position, so that ``elbow.pos`` and ``elbow`` meet and ``elbow.vel`` does not."""
+    return re.sub(r"[._](pos|position)$", "", name.lower())
+
+
+def _require_finite(values: NDArray[np.float64], what: str, names: tuple[str, ...], episode: int) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        frame, dimension = (int(k) for k in bad[0])
+        raise DataError(
+            f"{what} is {values[frame, dimension]} at dimension {names[dimension]!r}, episode {episode}, frame {frame} "
+            f"({len(bad)} such values in this episode); expected finite numbers; drop or re-record the episode"
+        )
+
+
+def _matrix(values: NDArray[Any]) -> NDArray[np.float64]:
+    return np.asarray(values, dtype=np.float64).reshape(len(values), -1)

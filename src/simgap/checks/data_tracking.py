@@ -1,0 +1,310 @@
+"""How the state follows the action, joint by joint: lag, scale and offset, moving and still apart, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.checks.data_pooled import Joint, Pooled
+
+_LONGEST_LAG_S = 2.0
+_MOST_FRAMES = 60
+_WINDOW_S = 0.25
+"""Velocities are differences over this time, so that quantised encoders still give a slope."""
+_MOVING = 0.05
+_FEWEST = 12
+_BINS = 12
+_ROUND_LIMITS = (0.0, 1.0, 50.0, 90.0, 100.0, 180.0, 255.0, 360.0, 1023.0, 4095.0, float(np.pi), float(np.pi / 2))
+
+
+class Relation(StrEnum):
+    """What a joint's state is to its action."""
+
+    TRACKED = "tracked"
+    """A measurement that follows a command."""
+    ECHO_NEXT = "echo_next"
+    """``state[t + 1] == action[t]`` exactly."""
+    ECHO_SAME = "echo_same"
+    """``state[t] == action[t]`` exactly."""
+    CONSTANT = "constant"
+    """Neither moves, or the action alone does not."""
+    STUCK = "stuck"
+    """The action moves, the state does not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """``state = scale * action + offset`` by least squares."""
+
+    n: int
+    scale: float | None = None
+    """None where the action hardly varies."""
+    offset: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"n": self.n, "scale": self.scale, "offset": self.offset}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tracking:
+    """Everything measured about one joint."""
+
+    name: str
+    relation: Relation
+    action_range: float
+    lag_frames: int | None = None
+    """Lag of the best position fit."""
+    lag_is_resolved: bool = False
+    """False where the fit is poor or the best lag is the longest one tried."""
+    velocity_lag_frames: float | None = None
+    """Lag of the best velocity correlation, interpolated; blind to offsets and slow drift."""
+    velocity_correlation: float | None = None
+    r2: float | None = None
+    rmse: float | None = None
+    whole: Fit = Fit(n=0)
+    moving: Fit = Fit(n=0)
+    still: Fit = Fit(n=0)
+    unaffected: Fit = Fit(n=0)
+    """Without the frames that saturation or load explains."""
+    bias_still: float | None = None
+    """Mean of state minus action while neither moves."""
+    delta_correlation: float | None = None
+    """Correlation of the action with the next change of state; near 1 for actions that are differences."""
+    saturation: Mapping[str, Any] = field(default_factory=dict)
+    """Where command or state stops at a limit; empty where neither does."""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Where something in the jaws holds the state; empty where nothing does."""
+
+    def to_json(self, rate_hz: float) -> dict[str, Any]:
+        """Return plain JSON values, lags also in milliseconds."""
+        return {
+            "relation": str(self.relation),
+            "action_range": self.action_range,
+            "lag_frames": self.lag_frames,
+            "lag_ms": None if self.lag_frames is None else 1e3 * self.lag_frames / rate_hz,
+            "lag_is_resolved": self.lag_is_resolved,
+            "velocity_lag_frames": self.velocity_lag_frames,
+            "velocity_correlation": self.velocity_correlation,
+            "r2": self.r2,
+            "rmse": self.rmse,
+            "scale": self.whole.scale,
+            "offset": self.whole.offset,
+            "moving": self.moving.to_json(),
+            "still": self.still.to_json(),
+            "unaffected": self.unaffected.to_json(),
+            "bias_still": self.bias_still,
+            "delta_correlation": self.delta_correlation,
+            "saturation": dict(self.saturation),
+            "load": dict(self.load),
+        }
+
+
+def track(pooled: Pooled) -> list[Tracking]:
+    """Return the tracking of every joint that action and state share."""
+    actions, states = pooled.actions, pooled.states
+    rate = pooled.dataset.info.rate_hz
+    results = []
+    for joint in pooled.joints:
+        pairs = [(a[:, joint.action], s[:, joint.state]) for a, s in zip(actions, states, strict=True)]
+        results.append(track_joint(joint, pairs, rate))
+    return results
+
+
+def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float) -> Tracking:
+    """Measure one joint.
+
+    Args:
+        joint: its name decides whether it can hold a load.
+        pairs: ``(action, state)`` of each episode, ``(T,)`` each.
+        rate_hz: frames a second.
+    """
+    action, state = (np.concatenate([p[k] for p in pairs]) for k in (0, 1))
+    spread = float(np.ptp(action))
+    relation = _relation(pairs, spread, float(np.ptp(state)))
+    if relation is not Relation.TRACKED:
+        lag = {Relation.ECHO_NEXT: 1, Relation.ECHO_SAME: 0}.get(relation)
+        return Tracking(name=joint.name, relation=relation, action_range=spread, lag_frames=lag, lag_is_resolved=lag is not None)
+    longest = _longest(pairs, rate_hz)
+    scores = [_r2(*_shifted(pairs, lag)) for lag in range(longest + 1)]
+    lag = int(np.argmax(scores))
+    a, s = _shifted(pairs, lag)
+    moving = _moving(pairs, lag)
+    scale, offset = np.polyfit(a, s, 1)
+    residual = s - a
+    load = _load(joint, a, s, moving, spread)
+    saturation = _saturation(a, s, moving, spread, is_loaded=bool(load))
+    affected = np.zeros(len(a), dtype=bool)
+    for source in (load, saturation):
+        affected |= np.asarray(source.pop("mask", affected))
+    velocity_lag, correlation = _velocity_lag(pairs, longest, rate_hz)
+    return Tracking(
+        name=joint.name,
+        relation=relation,
+        action_range=spread,
+        lag_frames=lag,
+        lag_is_resolved=bool(scores[lag] >= 0.5 and (lag < longest or longest == 0)),
+        velocity_lag_frames=velocity_lag,
+        velocity_correlation=correlation,
+        r2=float(scores[lag]),
+        rmse=float(np.sqrt(np.mean((scale * a + offset - s) ** 2))),
+        whole=Fit(n=len(a), scale=float(scale), offset=float(offset)),
+        moving=_fit(a[moving], s[moving], spread),
+        still=_fit(a[~moving], s[~moving], spread),
+        unaffected=_fit(a[~affected], s[~affected], spread),
+        bias_still=float(residual[~moving].mean()) if (~moving).sum() >= _FEWEST else None,
+        delta_correlation=_delta_correlation(pairs),
+        saturation=saturation,
+        load=load,
+    )
+
+
+def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spread: float, state_spread: float) -> Relation:
+    if spread == 0.0 or len(pairs) == 0 or max(len(a) for a, _ in pairs) < 4:
+        return Relation.CONSTANT
+    if state_spread == 0.0:
+        return Relation.STUCK
+    changed = [np.flatnonzero(np.diff(a[:-1]) != 0) + 1 for a, _ in pairs]
+    n = sum(len(c) for c in changed)
+    if n >= 5:
+        following = sum(int((s[c + 1] == a[c]).sum()) for (a, s), c in zip(pairs, changed, strict=True))
+        same = sum(int((s[c] == a[c]).sum()) for (a, s), c in zip(pairs, changed, strict=True))
+        if max(following, same) >= 0.99 * n:
+            return Relation.ECHO_NEXT if following >= same else Relation.ECHO_SAME
+    return Relation.TRACKED
+
+
+def _longest(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float) -> int:
+    median = int(np.median([len(a) for a, _ in pairs]))
+    return max(0, min(_MOST_FRAMES, round(_LONGEST_LAG_S * rate_hz), median // 3))
+
+
+def _shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ``action[t]`` and ``state[t + lag]`` of all episodes; no pair crosses an episode's end."""
+    long = [(a[: len(a) - lag], s[lag:]) for a, s in pairs if len(a) > lag]
+    return np.concatenate([a for a, _ in long]), np.concatenate([s for _, s in long])
+
+
+def _moving(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
+    speeds = [(np.abs(np.gradient(a))[: len(a) - lag], np.abs(np.gradient(s))[lag:]) for a, s in pairs if len(a) > max(lag, 1)]
+    action, state = (np.concatenate([v[k] for v in speeds]) for k in (0, 1))
+    limits = [_MOVING * float(np.quantile(v, 0.99)) for v in (action, state)]
+    return np.asarray((action > limits[0]) | (state > limits[1]))
+
+
+def _r2(a: NDArray[np.float64], s: NDArray[np.float64]) -> float:
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(s) == 0:
+        return 0.0
+    return float(np.corrcoef(a, s)[0, 1] ** 2)
+
+
+def _fit(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> Fit:
+    if len(a) < _FEWEST or a.std() < 0.01 * spread:
+        return Fit(n=len(a))
+    scale, offset = np.polyfit(a, s, 1)
+    return Fit(n=len(a), scale=float(scale), offset=float(offset))
+
+
+def _velocity_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, rate_hz: float) -> tuple[float | None, float | None]:
+    window = max(1, round(_WINDOW_S * rate_hz))
+    velocities = [(a[window:] - a[:-window], s[window:] - s[:-window]) for a, s in pairs if len(a) > window + longest + 2]
+    if not velocities:
+        return None, None
+    scores = []
+    for lag in range(longest + 1):
+        a, s = _shifted(velocities, lag)
+        scores.append(float(np.corrcoef(a, s)[0, 1]) if np.ptp(a) > 0 and np.ptp(s) > 0 else 0.0)
+    best = int(np.argmax(scores))
+    if scores[best] < 0.5:
+        return None, scores[best]
+    if 0 < best < longest:
+        before, peak, after = scores[best - 1 : best + 2]
+        bend = before - 2 * peak + after
+        return best + (0.5 * (before - after) / bend if bend < 0 else 0.0), peak
+    return float(best), scores[best]
+
+
+def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float | None:
+    a = np.concatenate([x[:-1] for x, _ in pairs])
+    step = np.concatenate([np.diff(s) for _, s in pairs])
+    return float(np.corrcoef(a, step)[0, 1]) if np.ptp(a) > 0 and np.ptp(step) > 0 else None
+
+
+def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: NDArray[np.bool_], spread: float) -> dict[str, Any]:
+    """Find jaws that rest on something: both still, the state off the command to one side, where else it does reach that command."""
+    if not joint.is_gripper:
+        return {}
+    residual = s - a
+    threshold = 0.05 * spread
+    off = ~moving & (np.abs(residual) > threshold)
+    side = np.sign(residual[off].sum()) if off.any() else 0.0
+    held = off & (np.sign(residual) == side)
+    if held.sum() < _FEWEST or held.sum() < 0.8 * off.sum():
+        return {}
+    low, high = np.quantile(a[held], (0.05, 0.95))
+    free = ~moving & (np.abs(residual) <= threshold) & (a >= low - threshold) & (a <= high + threshold)
+    if free.sum() < _FEWEST:
+        return {}
+    return {
+        "mask": held,
+        "frames": int(held.sum()),
+        "share": float(held.mean()),
+        "gap": float(np.abs(residual[held]).mean()),
+        "gap_free": float(np.abs(residual[free]).mean()),
+        "side": "state above command" if side > 0 else "state below command",
+    }
+
+
+def _saturation(a: NDArray[np.float64], s: NDArray[np.float64], moving: NDArray[np.bool_], spread: float, *, is_loaded: bool) -> dict[str, Any]:
+    """Find a command clipped at a limit, or a state that stops while the command goes on."""
+    command = _clipped(a, spread)
+    if command:
+        return command
+    return {} if is_loaded else _stopped(a, s, spread)
+
+
+def _clipped(a: NDArray[np.float64], spread: float) -> dict[str, Any]:
+    if len(np.unique(a)) <= 16:
+        return {}
+    speed = np.abs(np.diff(a))
+    fast = 0.5 * float(np.quantile(speed[speed > 0], 0.9)) if (speed > 0).any() else np.inf
+    for side, limit in (("high", float(a.max())), ("low", float(a.min()))):
+        at = a == limit
+        entries = np.flatnonzero(~at[:-1] & at[1:])
+        abrupt = int((speed[entries] >= fast).sum())
+        is_round = any(abs(abs(limit) - r) <= 1e-6 * max(1.0, r) for r in _ROUND_LIMITS)
+        if at.sum() >= _FEWEST and at.mean() >= 0.01 and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries))):
+            return {"mask": at, "what": "action", "side": side, "limit": limit, "frames": int(at.sum()), "share": float(at.mean())}
+    return {}
+
+
+def _stopped(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> dict[str, Any]:
+    edges = np.linspace(a.min(), a.max(), _BINS + 1)
+    bins = np.clip(np.digitize(a, edges) - 1, 0, _BINS - 1)
+    filled = [b for b in range(_BINS) if (bins == b).sum() >= 5]
+    means = {b: float(s[bins == b].mean()) for b in filled}
+    for side, order in (("high", filled[::-1]), ("low", filled)):
+        flat = [b for k, b in enumerate(order) if all(abs(means[c] - means[order[0]]) < 0.02 * spread for c in order[: k + 1])]
+        rest = [b for b in order if b not in flat]
+        inside = np.isin(bins, flat)
+        if len(flat) < 3 or len(rest) < 2 or inside.mean() < 0.02 or s[inside].std() > 0.05 * spread:
+            continue
+        limit = means[order[0]]
+        beyond = float(np.abs(a[inside] - limit).max())
+        if beyond > 0.2 * spread and abs(means[rest[-1]] - limit) > 0.1 * spread:
+            extreme = float(a.max() if side == "high" else a.min())
+            return {
+                "mask": inside,
+                "what": "state",
+                "side": side,
+                "limit": limit,
+                "command": extreme,
+                "frames": int(inside.sum()),
+                "share": float(inside.mean()),
+            }
+    return {}
