@@ -35,7 +35,7 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     delta = _delta(alive)
     found += delta
     if not delta:
-        found += [*_lag(alive, rate), *_saturation(alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
+        found += [*_strangers(pooled, alive), *_lag(alive, rate), *_saturation(alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
     return measured, found
 
 
@@ -87,7 +87,7 @@ def _echo(tracks: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="state_equals_action",
                 severity=Severity.FAULT,
-                sentence=f"state[t] equals action[t] exactly in {len(same)} dimensions ({listed(same)}): one was copied from the other, a policy learns to copy its input",
+                sentence=f"state[t] equals action[t] exactly in {len(same)} dimensions ({listed(same)}): one is a copy of the other",
                 remedy="record command and encoder separately",
                 joints=tuple(same),
                 numbers={"lag_frames": 0},
@@ -121,7 +121,7 @@ def _delta(alive: list[Tracking]) -> list[DataFinding]:
         DataFinding(
             code="actions_are_differences",
             severity=Severity.NOTE,
-            sentence=f"actions of {listed([t.name for t in deltas])} follow the change of state, not the state: they are differences, so no scale or offset was fitted",
+            sentence=f"actions of {listed([t.name for t in deltas])} follow the change of state, not the state: they are differences",
             remedy="state 'delta' in the action convention; never mix with absolute actions",
             joints=tuple(t.name for t in deltas),
             numbers={t.name: t.delta_correlation for t in deltas},
@@ -129,9 +129,53 @@ def _delta(alive: list[Tracking]) -> list[DataFinding]:
     ]
 
 
+def _strangers(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
+    """Find joints whose state has nothing to do with their action, and the column that does follow it, if one does."""
+    lost = [t for t in alive if (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and not _is_idle(t, alive)]
+    if not lost:
+        return []
+    swapped = {t.name: other for t in lost if (other := _follower(pooled, t)) is not None}
+    found = []
+    if swapped:
+        parts = [f"{other} follows the action of {name}" for name, other in swapped.items()]
+        found.append(
+            DataFinding(
+                code="columns_swapped",
+                severity=Severity.FAULT,
+                sentence=f"state columns are in another order than their names say: {listed(parts)}",
+                remedy="correct the order of the names or of the columns",
+                joints=tuple(swapped),
+                numbers={"follower": swapped},
+            )
+        )
+    rest = [t for t in lost if t.name not in swapped]
+    if rest:
+        found.append(
+            DataFinding(
+                code="state_unrelated",
+                severity=Severity.WARNING,
+                sentence=f"the state of {listed([t.name for t in rest])} does not follow its action at any lag (R2 below 0.3)",
+                remedy="check the names and the column order; an action that is no position should be named so",
+                joints=tuple(t.name for t in rest),
+                numbers={t.name: {"r2": t.r2, "velocity_correlation": t.velocity_correlation} for t in rest},
+            )
+        )
+    return found
+
+
+def _follower(pooled: Pooled, t: Tracking) -> str | None:
+    joint = next(j for j in pooled.joints if j.name == t.name)
+    action = pooled.pooled(pooled.dataset.action_key)[:, joint.action]
+    state = pooled.pooled(pooled.dataset.state_key)
+    moving = np.flatnonzero(np.ptp(state, axis=0) > 0)
+    lags = range(0, min(6, len(action) - 2))
+    score = {int(k): max(float(np.corrcoef(action[: len(action) - lag], state[lag:, k])[0, 1]) for lag in lags) for k in moving if k != joint.state}
+    best = max(score, key=lambda k: score[k], default=None)
+    return None if best is None or score[best] < 0.9 else pooled.state_names[best]
+
+
 def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
-    ranges = [t.action_range for t in alive]
-    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= 0.7 and t.action_range >= 0.1 * float(np.median(ranges))]
+    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= 0.7 and not _is_idle(t, alive)]
     if not seen or max(t.lag_frames or 0 for t in seen) == 0:
         return []
     lags = {t.name: int(t.lag_frames or 0) for t in seen}
@@ -145,7 +189,7 @@ def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
             severity=Severity.WARNING if is_long else Severity.NOTE,
             sentence=f"the state follows the action after {span} ({1e3 * low / rate_hz:.0f} to {1e3 * high / rate_hz:.0f} ms): {each}",
             remedy="give the simulator the same lag"
-            + ("; so long a lag hides in no policy: look for buffering in the recorder or the driver" if is_long else ", and check it again on the robot"),
+            + ("; look for buffering in the recorder or the driver before blaming a policy" if is_long else ", and check it again on the robot"),
             joints=tuple(lags),
             numbers={t.name: {"frames": t.lag_frames, "ms": 1e3 * (t.lag_frames or 0) / rate_hz, "velocity_frames": t.velocity_lag_frames} for t in seen},
         )
@@ -156,7 +200,7 @@ def _saturation(alive: list[Tracking]) -> list[DataFinding]:
     found = []
     for t in alive:
         s = t.saturation
-        if not s:
+        if not s or _is_idle(t, alive):
             continue
         scale = f"; its overall scale of {t.whole.scale:.2f} comes from that and is no unit fault" if t.whole.scale is not None else ""
         if s["what"] == "action":
@@ -184,11 +228,12 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
         if not t.load:
             continue
         without = f" (without these frames {t.unaffected.scale:.2f})" if t.unaffected.scale is not None else ""
+        held = f"{100 * t.load['share']:.0f} % of frames"
         found.append(
             DataFinding(
                 code="load",
                 severity=Severity.NOTE,
-                sentence=f"{t.name} cannot close in {100 * t.load['share']:.0f} % of frames, {t.load['gap']:.1f} off the command where it otherwise reaches it: "
+                sentence=f"{t.name} stands {t.load['gap']:.1f} off a command it otherwise reaches in {held} ({t.load['side']}): "
                 f"a load in the jaws; its scale of {t.whole.scale:.2f}{without} is that load and no unit fault",
                 remedy="nothing to repair; leave these frames out when fitting gains",
                 joints=(t.name,),
@@ -213,7 +258,7 @@ def _conventions(alive: list[Tracking]) -> list[DataFinding]:
             text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
         elif not 0.67 < scale < 1.5:
             text, code = (
-                f"the state of {t.name} is {scale:.3g} times its action with a tight fit (R2 {t.r2:.3f}): gain, unit or calibration differ",
+                f"the state of {t.name} is {scale:.3g} times its action (R2 {t.r2:.3f}): gain, unit or calibration differ",
                 "scale_mismatch",
             )
         else:
@@ -256,4 +301,4 @@ def _offsets(alive: list[Tracking]) -> list[DataFinding]:
 
 def _is_idle(t: Tracking, alive: list[Tracking]) -> bool:
     """Return whether a joint hardly moves beside the others, so that its numbers are noise."""
-    return t.action_range < 0.1 * float(np.median([o.action_range for o in alive]))
+    return t.action_range < 0.1 * float(np.quantile([o.action_range for o in alive], 0.75))

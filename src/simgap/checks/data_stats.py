@@ -100,7 +100,7 @@ def _moments(feature: str, deviations: list[Deviation]) -> list[DataFinding]:
         return []
     parts = []
     for d in sorted(deviations, key=lambda d: -_factor(d)):
-        times = f" (x{d.stored / d.exact:.1f})" if d.statistic == "std" and d.exact > 0 else ""
+        times = f" (x{d.stored / d.exact:.2f})" if d.statistic == "std" and d.exact > 0 else ""
         parts.append(f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g}{times}")
     return [
         DataFinding(
