@@ -39,14 +39,13 @@ def test_all_or_none_ends_at_exactly_zero_or_one_and_never_collapses(method: Any
 
 @pytest.mark.parametrize("n", [1, 7, 20, 40])
 def test_exact_interval_covers_at_least_the_nominal_rate_everywhere(n: int) -> None:
-    for p in np.linspace(0.005, 0.995, 100):
-        assert _coverage(clopper_pearson, n, float(p)) >= 0.95 - 1e-12
+    assert _coverage(clopper_pearson, n, np.linspace(0.0, 1.0, 501)).min() >= 0.95 - 1e-12
 
 
 def test_wilson_covers_the_nominal_rate_on_average_but_not_everywhere() -> None:
-    coverage = [_coverage(wilson, 20, float(p)) for p in np.linspace(0.02, 0.98, 97)]
-    assert 0.945 < float(np.mean(coverage)) < 0.965
-    assert min(coverage) < 0.95
+    coverage = _coverage(wilson, 20, np.linspace(0.02, 0.98, 97))
+    assert 0.945 < coverage.mean() < 0.965
+    assert coverage.min() < 0.95
 
 
 @pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, -1)])
@@ -73,6 +72,10 @@ def test_an_empty_tally_has_an_undefined_rate() -> None:
     assert Tally().estimate().point is None
 
 
-def _coverage(method: Any, n: int, p: float) -> float:
-    inside = [estimate.low <= p <= estimate.high for estimate in (method(k, n) for k in range(n + 1))]
-    return float(np.dot(binom.pmf(np.arange(n + 1), n, p), inside))
+def _coverage(method: Any, n: int, rates: Any) -> Any:
+    """Probability that the interval holds the rate, by exact enumeration, for each rate."""
+    ks = np.arange(n + 1)
+    estimates = [method(int(k), n) for k in ks]
+    low, high = np.array([e.low for e in estimates]), np.array([e.high for e in estimates])
+    p = np.asarray(rates)[:, None]
+    return (binom.pmf(ks, n, p) * ((low <= p) & (p <= high))).sum(axis=1)
