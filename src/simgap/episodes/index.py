@@ -99,7 +99,7 @@ def read_info(root: Path) -> DatasetInfo:
         DataError: no folder, no dataset, unfinished, unknown version, or fields missing.
     """
     if not root.is_dir():
-        raise DataError(f"{root} is no folder; give the folder that holds meta/ and data/")
+        raise DataError(f"{root} {'is no folder' if root.exists() else 'does not exist'}; give the folder that holds meta/ and data/")
     path = root / "meta" / "info.json"
     if not path.is_file():
         if (root / "meta" / "simgap.json").is_file():
