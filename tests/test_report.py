@@ -34,6 +34,7 @@ from simgap.report import (
     render_report,
     write_report,
 )
+from simgap.report.glance import glance
 from simgap.report.images import encode_films
 from simgap.report.words import banner, number, p_text, paired_words, percent, points, seal_order, uneven_voids
 from simgap.statistics import paired_difference, wilson
@@ -258,6 +259,14 @@ def test_agreement_counts_only_when_the_diagnosis_came_before_the_opening() -> N
     assert order("commitment", "seal_opened", "finding")[0].endswith("agreement proves nothing.")
     assert order("commitment", "finding")[0].endswith("still closed.")
     assert order()[1]
+
+
+@pytest.mark.parametrize(("agrees", "rows", "head"), [(True, 3, "Yes"), (False, 3, "No"), (True, 0, "Not proved"), (None, 3, "Not decided")])
+def test_the_answer_on_top_says_yes_only_with_agreement_and_order(agrees: bool | None, rows: int, head: str) -> None:
+    model = example_model()
+    assert model.seal is not None
+    seal = dataclasses.replace(model.seal, agrees=agrees, order=model.seal.order[:rows])
+    assert glance(dataclasses.replace(model, seal=seal))[2].head == head
 
 
 def test_uneven_voids_are_pointed_out() -> None:

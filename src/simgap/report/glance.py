@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgap.report.model import ReportModel
-from simgap.report.words import SOURCE_NAMES, difference_interval, paired_words, points
+from simgap.report.words import SOURCE_NAMES, difference_interval, paired_words, points, seal_order
 from simgap.types import EvidenceKind
 
 
@@ -59,4 +59,7 @@ def _right(model: ReportModel) -> Cell:
     body = f"the seal held: {model.seal.held}"
     if model.seal.agrees is None:
         return Cell(label=label, head="Not decided", body=body, tone="cannot-tell", anchor=anchor)
+    order = seal_order(model.seal)
+    if order.warning:
+        return Cell(label=label, head="Not proved", body=order.text, tone="cannot-tell", anchor=anchor)
     return Cell(label=label, head="Yes" if model.seal.agrees else "No", body=body, tone="good" if model.seal.agrees else "bad", anchor=anchor)
