@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = "Look at a LeRobot dataset (v3.0 or v2.1), ours or others', and say what is wrong with it. Nothing in it is changed."
+_ACTIONS = {
+    "check": "report everything wrong with a dataset; exit code 1 on a fault or warning",
+    "info": "describe a dataset without judging it",
+}
 _MARKS = {"fault": "red", "warning": "yellow", "note": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the verb."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, text in (
-        ("check", "report everything wrong with a dataset; exit code 1 on a fault or warning"),
-        ("info", "describe a dataset without judging it"),
-    ):
+    for name, text in _ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
         action.add_argument("path", type=Path, metavar="PATH", help="dataset folder, the one that holds meta/ and data/")
 

@@ -21,9 +21,9 @@ def exact_statistics(values: NDArray[Any]) -> dict[str, list[Any]]:
         values: ``(N, D)`` or ``(N,)`` numbers or booleans.
     """
     table = np.asarray(values, dtype=np.float64)
-    table = table.reshape(len(table), -1)
     if len(table) == 0:
         return {"count": [0]}
+    table = table.reshape(len(table), -1)
     levels = np.quantile(table, list(QUANTILES.values()), axis=0)
     result: dict[str, list[Any]] = {
         "min": table.min(axis=0).tolist(),

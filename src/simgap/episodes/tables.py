@@ -35,11 +35,28 @@ def to_bytes(table: pa.Table) -> bytes:
 
 def column(values: NDArray[Any], *, what: str) -> pa.Array:
     """Return an Arrow column of ``(T,)`` scalars or ``(T, k)`` fixed-size lists."""
+    _require_storable(values, what=what)
     name = values.dtype.name
-    if name not in _DTYPES or values.ndim not in (1, 2):
-        raise DataError(f"{what} has dtype {name} and shape {values.shape}; per-frame columns are (T,) or (T, k) of {', '.join(_DTYPES)}")
     flat = pa.array(np.ascontiguousarray(values).reshape(-1), type=_DTYPES[name])
-    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(_element(_DTYPES[name]), values.shape[1]))
+
+
+def _require_storable(values: NDArray[Any], *, what: str) -> None:
+    if values.dtype.name not in _DTYPES or values.ndim not in (1, 2):
+        known = ", ".join(_DTYPES)
+        raise DataError(f"{what} has dtype {values.dtype.name} and shape {values.shape}; per-frame columns are (T,) or (T, k) of {known}; convert it")
+
+
+def _element(kind: pa.DataType) -> pa.Field:
+    """Name list items as Parquet does: a table read back and written again then has the same bytes."""
+    return pa.field("element", kind)
+
+
+def _nested(value: list[Any]) -> pa.Array:
+    kind, inner = pa.int64() if isinstance(value[0], int) else pa.float64(), value[0]
+    while isinstance(inner, list):
+        kind, inner = pa.list_(_element(kind)), inner[0]
+    return pa.array([value], type=pa.list_(_element(kind)))
 
 
 def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: int = 0) -> dict[str, NDArray[Any]]:
@@ -54,6 +71,7 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: 
     for name, values in sorted(episode.extras.items()):
         if name in columns or name in INDEX_FEATURES or name.startswith("observation.images") or "/" in name or "image" in name:
             raise DataError(f"extra column {name!r} is a reserved name, or holds '/' or 'image' which LeRobot cannot read; rename it")
+        _require_storable(values, what=f"extra column {name!r}")
         columns[name] = values
     return columns | {
         "timestamp": (frames / spec.rate_hz).astype(np.float32),
@@ -89,7 +107,7 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     length = len(episode)
     row: dict[str, pa.Array] = {
         "episode_index": pa.array([index], pa.int64()),
-        "tasks": pa.array([[episode.task or spec.task_default]], pa.list_(pa.string())),
+        "tasks": pa.array([[episode.task or spec.task_default]], pa.list_(_element(pa.string()))),
         "length": pa.array([length], pa.int64()),
         "outcome": pa.array([str(episode.outcome.kind)], pa.string()),
         "outcome_detail": pa.array([episode.outcome.detail], pa.string()),
@@ -113,7 +131,7 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     statistics |= {IMAGE_PREFIX + camera: image_statistics(h, length) for camera, h in histograms.items()}
     for name, values in statistics.items():
         for key, value in values.items():
-            row[f"stats/{name}/{key}"] = pa.array([value])
+            row[f"stats/{name}/{key}"] = _nested(value)
     row["meta/episodes/chunk_index"] = pa.array([chunk], pa.int64())
     row["meta/episodes/file_index"] = pa.array([file], pa.int64())
     stored = json.dumps({camera: h.tolist() for camera, h in sorted(histograms.items())}, separators=(",", ":"))

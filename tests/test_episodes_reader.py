@@ -1,0 +1,207 @@
+"""Reading distrusts: every lie on disk is one clear error, and what is not ours has unknown units."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simgap.conventions import Unit
+from simgap.episodes.frames import CACHE, concatenate, load_frames
+from simgap.episodes.layout import data_path, episodes_path, expand, inside, video_path
+from simgap.episodes.reader import open_dataset
+from simgap.episodes.stats import exact_statistics, image_histogram, image_statistics
+from simgap.episodes.store import EpisodeWriter
+from simgap.errors import ConventionError, DataError
+from test_episodes_store import make_episode, make_spec
+
+VIDEO = "observation.images.front"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    writer = EpisodeWriter(tmp_path / "d", make_spec())
+    for k in range(3):
+        writer.write(k, make_episode(k, 6 + 3 * k))
+    writer.finish()
+    return tmp_path / "d"
+
+
+def edit_info(root: Path, **changes: object) -> None:
+    path = root / "meta" / "info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+LIES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty parquet": (lambda r: (r / data_path(1)).write_bytes(b""), "empty \\(0 bytes\\)"),
+    "truncated parquet": (lambda r: _truncate(r / data_path(1)), "no readable Parquet"),
+    "truncated index": (lambda r: _truncate(r / episodes_path(1)), "no readable Parquet"),
+    "data gone": (lambda r: (r / data_path(1)).unlink(), "is missing"),
+    "pointer": (lambda r: (r / data_path(1)).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"), "Git LFS"),
+    "video pointer": (lambda r: (r / video_path(1, VIDEO)).write_text("version https://git-lfs.github.com/spec/v1\n"), "Git LFS"),
+    "path up": (lambda r: edit_info(r, data_path="../{chunk_index}/{file_index}.parquet"), "leaves the dataset folder"),
+    "absolute path": (lambda r: edit_info(r, data_path="/etc/{chunk_index}{file_index}"), "leaves the dataset folder"),
+    "format attack": (lambda r: edit_info(r, data_path="{chunk_index.__class__}"), "cannot be read"),
+    "format bomb": (lambda r: edit_info(r, data_path="{chunk_index:0999999999d}"), "cannot be read"),
+    "unknown version": (lambda r: edit_info(r, codebase_version="v9.9"), "codebase_version 'v9.9'"),
+    "no rate": (lambda r: edit_info(r, fps=0), "fps 0"),
+    "not json": (lambda r: (r / "meta" / "info.json").write_text("{"), "not JSON"),
+    "unfinished": (lambda r: (r / "meta" / "info.json").unlink(), "unfinished"),
+    "no features": (lambda r: edit_info(r, features={}), "none of the features"),
+}
+
+
+def _read_all(root: Path) -> None:
+    dataset = open_dataset(root)
+    for k in range(dataset.n_episodes):
+        dataset.episode(k)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_on_disk_is_one_clear_line(root: Path, lie: str) -> None:
+    plant, words = LIES[lie]
+    plant(root)
+    with pytest.raises(DataError, match=words) as error:
+        _read_all(root)
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_video_is_an_error_and_never_a_shorter_episode(root: Path) -> None:
+    path = root / video_path(2, VIDEO)
+    _truncate(path)
+    with pytest.raises(DataError, match=path.name):
+        open_dataset(root).episode(2)
+    assert len(open_dataset(root).episode(2, images=False)) == 12
+
+
+def test_a_link_out_of_the_folder_is_refused_but_not_into_a_hub_cache(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    home = tmp_path / "d"
+    home.mkdir()
+    (home / "data").symlink_to(tmp_path / "secret")
+    with pytest.raises(DataError, match="leaves"):
+        inside(home, "data")
+    snapshot = tmp_path / "hub" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "hub" / "blobs").mkdir()
+    (tmp_path / "hub" / "blobs" / "f00").write_text("x")
+    (snapshot / "data").symlink_to("../../blobs/f00")
+    assert inside(snapshot, "data").read_text() == "x"
+
+
+def test_templates_fill_known_fields_only() -> None:
+    assert expand("a/{chunk_index:03d}/{video_key}", {"chunk_index": 7, "video_key": "cam"}) == "a/007/cam"
+    with pytest.raises(DataError, match="asks for 'episode'"):
+        expand("{episode}", {"chunk_index": 7})
+
+
+def test_content_that_changed_after_finishing_is_noticed(root: Path) -> None:
+    assert len(open_dataset(root).fingerprint) == 64
+    table = pq.read_table(root / data_path(0))
+    pq.write_table(table, root / data_path(0), compression="none")
+    with pytest.raises(DataError, match="changed since it was finished"):
+        _ = open_dataset(root).fingerprint
+
+
+def test_what_is_not_ours_has_unknown_units(root: Path) -> None:
+    (root / "meta" / "simgap.json").unlink()
+    dataset = open_dataset(root)
+    assert not dataset.is_ours
+    assert {d.unit for d in dataset.spec.action_spec.dimensions} == {Unit.UNKNOWN}
+    assert [d.name for d in dataset.spec.action_spec.dimensions if d.is_gripper] == ["gripper.pos"]
+    assert dataset.spec.from_json(json.loads(json.dumps(dataset.spec.to_json()))) == dataset.spec
+    assert load_frames(root).images["front"].shape == (6 + 9 + 12, 16, 24, 3)
+
+
+def test_episodes_that_share_files_are_told_apart(root: Path) -> None:
+    wanted = [open_dataset(root).episode(k, images=False) for k in range(3)]
+    data = pa.concat_tables([pq.read_table(root / data_path(k)) for k in range(3)])
+    rows = pa.concat_tables([pq.read_table(root / episodes_path(k)) for k in range(3)])
+    rows = rows.set_column(rows.column_names.index("data/file_index"), "data/file_index", pa.array([0, 0, 0]))
+    for k in (1, 2):
+        (root / data_path(k)).unlink()
+        (root / episodes_path(k)).unlink()
+    pq.write_table(data, root / data_path(0), row_group_size=7)
+    pq.write_table(rows, root / episodes_path(0))
+    (root / "meta" / "simgap.json").unlink()
+    dataset = open_dataset(root)
+    for k in range(3):
+        np.testing.assert_array_equal(dataset.episode(k).action, wanted[k].action)
+
+
+def test_frames_are_decoded_once_and_mapped_afterwards(root: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    first = load_frames(root, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (3, 3)
+    assert first.n_episodes == 3
+    dataset = open_dataset(root)
+    for k in range(3):
+        a, b = first.episode_start[k : k + 2]
+        np.testing.assert_array_equal(first.images["front"][a:b], dataset.episode(k).images["front"])
+        np.testing.assert_array_equal(first.action[a:b], dataset.episode(k).action)
+    again = load_frames(root, progress=lambda done, total: pytest.fail("decoded twice"))
+    assert isinstance(again.images["front"], np.memmap)
+    np.testing.assert_array_equal(again.images["front"], first.images["front"])
+    assert again.fingerprint == dataset.fingerprint
+
+
+def test_a_spoiled_cache_is_made_again_and_an_old_one_removed(root: Path) -> None:
+    load_frames(root)
+    cached = next((root / CACHE).rglob("*.npy"))
+    cached.write_bytes(b"half")
+    assert load_frames(root).images["front"].shape == (27, 16, 24, 3)
+    writer = EpisodeWriter(root, make_spec())
+    writer.write(3, make_episode(3))
+    writer.finish()
+    assert len(load_frames(root)) == 27 + 12
+    assert len(list((root / CACHE).iterdir())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_loads_into_memory(root: Path) -> None:
+    root.chmod(0o555)
+    try:
+        assert not isinstance(load_frames(root).images["front"], np.memmap)
+    finally:
+        root.chmod(0o755)
+
+
+def test_cameras_can_be_chosen_and_unknown_ones_are_named(root: Path) -> None:
+    assert load_frames(root, cameras=()).images == {}
+    with pytest.raises(DataError, match="side"):
+        load_frames(root, cameras=("side",))
+
+
+def test_tables_join_only_under_one_convention(root: Path, tmp_path: Path) -> None:
+    table = load_frames(root)
+    both = concatenate([table, table])
+    assert len(both) == 2 * len(table)
+    assert both.n_episodes == 6
+    np.testing.assert_array_equal(both.episode_start[3:], table.episode_start + len(table))
+    assert both.fingerprint != table.fingerprint == concatenate([table]).fingerprint
+    (root / "meta" / "simgap.json").unlink()
+    with pytest.raises(ConventionError, match="convert explicitly"):
+        concatenate([table, load_frames(root)])
+
+
+def test_statistics_of_nothing_are_a_count_alone() -> None:
+    assert exact_statistics(np.zeros((0, 3))) == {"count": [0]}
+    assert image_statistics(np.zeros((3, 256), np.int64), 0) == {"count": [0]}
+
+
+def test_statistics_of_images_equal_those_of_the_pixels() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3)).astype(np.uint8)
+    seen = image_statistics(image_histogram(frames), 3)
+    wanted = exact_statistics(frames.reshape(-1, 3) / 255.0)
+    for name in ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"):
+        np.testing.assert_allclose(np.reshape(seen[name], -1), wanted[name], rtol=1e-12)
