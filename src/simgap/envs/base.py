@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -49,5 +49,7 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """Return another env of the same settings that shares this one's GL context."""
 
     @abstractmethod
-    def render_still(self, factors: FactorValues, state: NDArray[np.float32] | None = None) -> dict[str, NDArray[np.uint8]]:
-        """Return what the cameras would see at rest in these factor values, with encoders at ``state`` (home by default)."""
+    def render_still(
+        self, factors: FactorValues, state: NDArray[np.float32] | None = None, cameras: Sequence[str] | None = None
+    ) -> dict[str, NDArray[np.uint8]]:
+        """Return what some cameras (all by default) would see at rest in these factor values, with encoders at ``state`` (home by default)."""

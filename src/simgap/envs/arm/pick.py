@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,9 @@ class ArmPickEnv(TaskEnv):
         frames = self._frames()
         return np.concatenate([frames[c] for c in self.cameras], axis=1)
 
-    def render_still(self, factors: FactorValues, state: NDArray[np.float32] | None = None) -> dict[str, NDArray[np.uint8]]:
+    def render_still(
+        self, factors: FactorValues, state: NDArray[np.float32] | None = None, cameras: Sequence[str] | None = None
+    ) -> dict[str, NDArray[np.uint8]]:
         """Return what the cameras would see at rest; ends the running episode."""
         self._values = ARM_FACTORS.complete(factors)
         self._finished = True
@@ -136,7 +139,7 @@ class ArmPickEnv(TaskEnv):
             self.world.set_encoders(np.asarray(state, dtype=np.float64))
             mujoco.mj_forward(self.world.model, self.world.data)
         self._noise = child_rng(0, "still")
-        return self._frames()
+        return self._frames(cameras)
 
     def stamp_fields(self) -> dict[str, Any]:
         """Return what made and judged the episodes."""
@@ -174,8 +177,8 @@ class ArmPickEnv(TaskEnv):
             state = state + self._noise.normal(0.0, sigma, 6)
         return {**self._frames(), "state": state.astype(np.float32)}
 
-    def _frames(self) -> dict[str, NDArray[np.uint8]]:
-        frames = {camera: np.zeros((self.image_size, self.image_size, 3), np.uint8) for camera in self.cameras}
+    def _frames(self, cameras: Sequence[str] | None = None) -> dict[str, NDArray[np.uint8]]:
+        frames = {camera: np.zeros((self.image_size, self.image_size, 3), np.uint8) for camera in cameras or self.cameras}
         if not self.renders:
             return frames
         renderer = self._open_renderer()

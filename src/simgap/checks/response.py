@@ -1,0 +1,123 @@
+"""How each joint responds to its command: multiplier, delay and stiffness, fitted from logged motion.
+
+A position servo driven at a fixed rate moves, to first order, by ``s[t+1] - s[t] = k (m a[t-d] + c - s[t])``: it closes a
+share k of the distance to m times the command of d steps ago. For each delay d this is linear least squares in
+``(k m, k, k c)``; the delay with the smallest residual over all joints wins. Contacts and limits break the model, so the
+worst rows are trimmed. The same fit on the simulator's own log of the same commands is the reference, so that what the
+first-order model gets wrong is wrong on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Motion = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Commands ``(T, A)`` and encoder readings ``(T, A)`` of one episode."""
+
+MAX_DELAY = 12
+TRIM = 0.1
+"""Share of rows with the largest residuals that is left out of the second fit."""
+MIN_EXCITATION = 1.5
+"""Standard deviation of a joint's command over the log, in its unit, under which its response cannot be told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JointResponse:
+    """One joint's fitted response."""
+
+    name: str
+    multiplier: float | None
+    """m; None when the joint hardly moved."""
+    stiffness: float | None
+    """k, share of the distance closed in one step."""
+    offset: float | None
+    """c, in the joint's unit."""
+    residual: float
+    """Root mean square of the fit's residual a step, in the joint's unit."""
+    excitation: float
+    """Standard deviation of the command."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """All joints of one robot under one log."""
+
+    delay_steps: int
+    joints: tuple[JointResponse, ...]
+    episodes: int
+
+    def multiplier(self, name: str) -> float | None:
+        """Return a joint's multiplier by name."""
+        return next(j.multiplier for j in self.joints if j.name == name)
+
+
+def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> Response:
+    """Fit the response of every joint.
+
+    Args:
+        motions: episodes of commands and readings.
+        names: dimension names, in vector order.
+        limits: lower and upper limits; rows where the reading stands at one are left out.
+
+    Returns:
+        The response with the delay that fits all joints best together.
+    """
+    longest = min(MAX_DELAY, min(len(a) for a, _ in motions) - 8)
+    scores = [sum(_relative_cost(motions, j, d, limits) for j in range(len(names))) for d in range(max(1, longest + 1))]
+    delay = int(np.argmin(scores))
+    joints = tuple(_fit_joint(motions, j, name, delay, limits) for j, name in enumerate(names))
+    return Response(delay_steps=delay, joints=joints, episodes=len(motions))
+
+
+def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> float:
+    design, step = _rows(motions, joint, delay, limits)
+    spread = float(np.var(step))
+    if len(step) < 12 or spread < 1e-4:
+        return 0.0
+    _, residual = _solve(design, step)
+    return float(np.log(np.mean(residual**2) / spread + 1e-6))
+
+
+def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> JointResponse:
+    design, step = _rows(motions, joint, delay, limits)
+    excitation = float(np.std(np.concatenate([a[:, joint] for a, _ in motions])))
+    if len(step) < 12 or excitation < MIN_EXCITATION:
+        return JointResponse(name=name, multiplier=None, stiffness=None, offset=None, residual=0.0, excitation=excitation)
+    solution, residual = _solve(design, step)
+    stiffness = -float(solution[1])
+    usable = stiffness > 0.02
+    return JointResponse(
+        name=name,
+        multiplier=float(solution[0]) / stiffness if usable else None,
+        stiffness=stiffness if usable else None,
+        offset=float(solution[2]) / stiffness if usable else None,
+        residual=float(np.sqrt(np.mean(residual**2))),
+        excitation=excitation,
+    )
+
+
+def _rows(motions: Sequence[Motion], joint: int, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    designs, steps = [], []
+    low, high = float(limits[0][joint]), float(limits[1][joint])
+    margin = 0.02 * (high - low)
+    for actions, states in motions:
+        # Every delay is scored on the same rows, or long delays would win by dropping the hard start.
+        start = min(MAX_DELAY, max(0, len(actions) - 10)) if delay <= MAX_DELAY else delay
+        now, after = states[start:-1, joint].astype(np.float64), states[start + 1 :, joint].astype(np.float64)
+        command = actions[start - delay : len(actions) - 1 - delay, joint].astype(np.float64)
+        free = (now > low + margin) & (now < high - margin)
+        designs.append(np.stack([command, now, np.ones_like(now)], axis=1)[free])
+        steps.append((after - now)[free])
+    return np.concatenate(designs), np.concatenate(steps)
+
+
+def _solve(design: NDArray[np.float64], step: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    solution = np.linalg.lstsq(design, step, rcond=None)[0]
+    residual = np.abs(step - design @ solution)
+    keep = residual <= np.quantile(residual, 1.0 - TRIM)
+    solution = np.linalg.lstsq(design[keep], step[keep], rcond=None)[0]
+    return solution, (step - design @ solution)[keep]
