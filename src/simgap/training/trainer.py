@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from simgap.episodes.table import FrameTable
-from simgap.errors import DataError, UsageError
-from simgap.policies.checkpoint import CARD, load_weights, read_card, write_checkpoint
-from simgap.policies.cnn import ChunkNet
+from simgap.errors import UsageError
+from simgap.policies.checkpoint import CARD, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
-from simgap.provenance import child_rng, content_hash
-from simgap.training.batches import Batch, BatchSource
-from simgap.training.plan import Plan, make_card, make_plan
+from simgap.provenance import content_hash
+from simgap.training.plan import make_card, make_plan
 from simgap.training.resume import FILE as RESUME_FILE
-from simgap.training.resume import ResumeState, append_log, read_resume, trim_log, write_resume
+from simgap.training.resume import append_log, read_resume, trim_log, write_resume
+from simgap.training.run import TrainingRun
 from simgap.training.spec import TrainProgress, TrainSpec
 
 
@@ -60,7 +56,7 @@ def train(
     plan = make_plan(tables, shares, spec)
     out.mkdir(parents=True, exist_ok=True)
     with torch_threads(spec.threads):
-        run = _Run(tables, plan, spec)
+        run = TrainingRun(tables, plan, spec)
         state = read_resume(out, request)
         trim_log(out, 0 if state is None else state.step)
         if state is not None:
@@ -79,100 +75,10 @@ def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec:
     return content_hash({"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]})
 
 
-def _initial_network(plan: Plan, spec: TrainSpec) -> ChunkNet:
-    # Layers draw their weights from torch's global generator; fork it, so that nobody else's numbers shift.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(child_rng(spec.seed, "weights").integers(2**63)))
-        network = plan.architecture.build()
-    if spec.init_from is not None and plan.parent is not None:
-        load_weights(network, spec.init_from, plan.parent)
-    return network
-
-
-class _Run:
-    """Network, averaged weights, optimiser and data of one run."""
-
-    def __init__(self, tables: Sequence[FrameTable], plan: Plan, spec: TrainSpec) -> None:
-        self._spec = spec
-        self._plan = plan
-        self._device = torch.device(spec.device)
-        self._dtype = torch.bfloat16 if spec.bf16 else torch.float32
-        self.network = _initial_network(plan, spec).to(self._device)
-        self.averaged = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
-        self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
-        a = plan.architecture
-        self._source = BatchSource(tables, plan.training_rows, cameras=a.cameras, normaliser=plan.normaliser, chunk=a.chunk, counts=plan.counts)
-        self.step = 0
-        self.last_loss = math.nan
-
-    def advance(self) -> float:
-        """Do one step and return its loss."""
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._spec.learning_rate_at(self.step)
-        loss = self._loss(self.network, self._source.draw(self._spec, self.step))
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DataError(
-                f"loss is {value} at step {self.step}; likely causes: a learning rate of {self._spec.learning_rate} is too high (try a third), "
-                "or values in the data that the normaliser never saw; nothing was saved from this step"
-            )
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._spec.clip)
-        self._optimiser.step()
-        current = self.network.state_dict()
-        torch._foreach_lerp_(list(self.averaged.values()), [current[k] for k in self.averaged], 1.0 - self._spec.ema_at(self.step))
-        self.step += 1
-        return value
-
-    def state(self) -> ResumeState:
-        """Return what the next step depends on."""
-        return ResumeState(
-            step=self.step,
-            weights=self.network.state_dict(),
-            averaged=self.averaged,
-            optimiser=self._optimiser.state_dict(),
-            last_loss=self.last_loss,
-        )
-
-    def restore(self, state: ResumeState) -> None:
-        """Go back to a saved state."""
-        self.network.load_state_dict(state.weights)
-        for name, value in state.averaged.items():
-            self.averaged[name].copy_(value)
-        self._optimiser.load_state_dict(state.optimiser)
-        self.step, self.last_loss = state.step, state.last_loss
-
-    def validation_loss(self) -> float | None:
-        """Return the averaged weights' loss on held-out episodes, None without any.
-
-        It says how well the data are fitted, not how often the task succeeds; nothing may be selected by it.
-        """
-        total, frames = 0.0, 0
-        if not any(len(r) for r in self._plan.held_out_rows):
-            return None
-        network = self._plan.architecture.build().to(self._device)
-        network.load_state_dict(self.averaged)
-        with torch.no_grad():
-            for table, rows in enumerate(self._plan.held_out_rows):
-                for start in range(0, len(rows), self._spec.batch):
-                    part = rows[start : start + self._spec.batch]
-                    total += float(self._loss(network, self._source.all_of(table, part))) * len(part)
-                    frames += len(part)
-        return total / frames
-
-    def _loss(self, network: ChunkNet, batch: Batch) -> Tensor:
-        images = [torch.from_numpy(i).to(self._device, non_blocking=True) for i in batch.images]
-        state, target, mask = (torch.from_numpy(a).to(self._device, non_blocking=True) for a in (batch.state, batch.target, batch.mask))
-        error = (network(images, state, self._dtype) - target).abs().mean(-1)
-        loss: Tensor = (error * mask).sum() / mask.sum()
-        return loss
-
-
-def _loop(run: _Run, spec: TrainSpec, out: Path, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
+def _loop(run: TrainingRun, spec: TrainSpec, out: Path, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
     since, losses, began = run.step, [], time.monotonic()
     while run.step < spec.steps:
-        losses.append(run.advance())
+        losses.append(run.advance(run.draw()))
         if run.step % spec.checkpoint_every_steps == 0 and run.step < spec.steps:
             write_resume(out, request, run.state())
         if run.step % spec.log_every and run.step < spec.steps:

@@ -1,0 +1,117 @@
+"""One training run: network, averaged weights, optimiser and data, advanced a step at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from simgap.episodes.table import FrameTable
+from simgap.errors import DataError
+from simgap.policies.checkpoint import load_weights
+from simgap.policies.cnn import ChunkNet
+from simgap.provenance import child_rng
+from simgap.training.batches import Batch, BatchSource
+from simgap.training.plan import Plan
+from simgap.training.resume import ResumeState
+from simgap.training.spec import TrainSpec
+
+
+class TrainingRun:
+    """Network, averaged weights, optimiser and data of one run."""
+
+    def __init__(self, tables: Sequence[FrameTable], plan: Plan, spec: TrainSpec) -> None:
+        self._spec = spec
+        self._plan = plan
+        self._device = torch.device(spec.device)
+        self._dtype = torch.bfloat16 if spec.bf16 else torch.float32
+        self.network = _initial_network(plan, spec).to(self._device)
+        self.averaged = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
+        self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+        a = plan.architecture
+        self._source = BatchSource(tables, plan.training_rows, cameras=a.cameras, normaliser=plan.normaliser, chunk=a.chunk, counts=plan.counts)
+        self.step = 0
+        self.last_loss = math.nan
+
+    def draw(self) -> Batch:
+        """Return the batch of the next step."""
+        return self._source.draw(self._spec, self.step)
+
+    def advance(self, batch: Batch) -> float:
+        """Do one optimiser step on the batch of :meth:`draw` and return its loss.
+
+        Raises:
+            DataError: the loss is not finite.
+        """
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._spec.learning_rate_at(self.step)
+        loss = self._loss(self.network, batch)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DataError(
+                f"loss is {value} at step {self.step}; likely causes: a learning rate of {self._spec.learning_rate} is too high (try a third), "
+                "or values in the data that the normaliser never saw; nothing was saved from this step"
+            )
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._spec.clip)
+        self._optimiser.step()
+        current = self.network.state_dict()
+        torch._foreach_lerp_(list(self.averaged.values()), [current[k] for k in self.averaged], 1.0 - self._spec.ema_at(self.step))
+        self.step += 1
+        return value
+
+    def state(self) -> ResumeState:
+        """Return what the next step depends on."""
+        return ResumeState(
+            step=self.step,
+            weights=self.network.state_dict(),
+            averaged=self.averaged,
+            optimiser=self._optimiser.state_dict(),
+            last_loss=self.last_loss,
+        )
+
+    def restore(self, state: ResumeState) -> None:
+        """Go back to a saved state."""
+        self.network.load_state_dict(state.weights)
+        for name, value in state.averaged.items():
+            self.averaged[name].copy_(value)
+        self._optimiser.load_state_dict(state.optimiser)
+        self.step, self.last_loss = state.step, state.last_loss
+
+    def validation_loss(self) -> float | None:
+        """Return the averaged weights' loss on held-out episodes, None without any.
+
+        It says how well the data are fitted, not how often the task succeeds; nothing may be selected by it.
+        """
+        total, frames = 0.0, 0
+        if not any(len(r) for r in self._plan.held_out_rows):
+            return None
+        network = self._plan.architecture.build().to(self._device)
+        network.load_state_dict(self.averaged)
+        with torch.no_grad():
+            for table, rows in enumerate(self._plan.held_out_rows):
+                for start in range(0, len(rows), self._spec.batch):
+                    part = rows[start : start + self._spec.batch]
+                    total += float(self._loss(network, self._source.all_of(table, part))) * len(part)
+                    frames += len(part)
+        return total / frames
+
+    def _loss(self, network: ChunkNet, batch: Batch) -> Tensor:
+        images = [torch.from_numpy(i).to(self._device, non_blocking=True) for i in batch.images]
+        state, target, mask = (torch.from_numpy(a).to(self._device, non_blocking=True) for a in (batch.state, batch.target, batch.mask))
+        error = (network(images, state, self._dtype) - target).abs().mean(-1)
+        loss: Tensor = (error * mask).sum() / mask.sum()
+        return loss
+
+
+def _initial_network(plan: Plan, spec: TrainSpec) -> ChunkNet:
+    # Layers draw their weights from torch's global generator; fork it, so that nobody else's numbers shift.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(child_rng(spec.seed, "weights").integers(2**63)))
+        network = plan.architecture.build()
+    if spec.init_from is not None and plan.parent is not None:
+        load_weights(network, spec.init_from, plan.parent)
+    return network
