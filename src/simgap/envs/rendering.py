@@ -52,6 +52,7 @@ class FrameRenderer:
 
     def render(self, model: Any, data: Any, camera_id: int, out: NDArray[np.uint8]) -> None:
         """Render one camera into ``out``, ``(size, size, 3)`` uint8 RGB, top row first."""
+        self._gl.make_current()  # another renderer of this process may have been; its frames, or stale ones, would come back
         self._camera.fixedcamid = camera_id
         mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
         mujoco.mjr_render(self._rect, self._scene, self._context)
@@ -60,5 +61,6 @@ class FrameRenderer:
 
     def close(self) -> None:
         """Free the context."""
+        self._gl.make_current()
         self._context.free()
         self._gl.free()

@@ -60,7 +60,7 @@ class ArmPickEnv(TaskEnv):
         self.ranges = ranges or ARM_PRESETS["nominal"]
         self.renders = render
         self.world = ArmWorld(build_model(image_size, RATE_HZ))
-        self._renderer = renderer
+        self._renderer, self._owns_renderer = renderer, renderer is None
         self._substeps = round(1.0 / RATE_HZ / TIMESTEP_S)
         self._values: FactorValues = ARM_FACTORS.nominal()
         self._judge = PickJudge()
@@ -166,7 +166,7 @@ class ArmPickEnv(TaskEnv):
 
     def close(self) -> None:
         """Free the GL context if this env opened it."""
-        if self._renderer is not None:
+        if self._renderer is not None and self._owns_renderer:
             self._renderer.close()
             self._renderer = None
 
