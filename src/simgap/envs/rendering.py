@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,11 @@ class FrameRenderer:
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         except Exception as error:
             raise MachineError(
-                f"cannot open an offscreen EGL context ({error}); on Debian or Ubuntu: apt-get install libegl1 libgl1-mesa-dri libgles2, or set MUJOCO_GL=osmesa"
+                f"cannot open an offscreen EGL context ({error}); "
+                "on Debian or Ubuntu: apt-get install libegl1 libgl1-mesa-dri libgles2, or set MUJOCO_GL=osmesa"
             ) from error
+        # Freed while another context is current, this one's numbers would name, and delete, the other's buffers.
+        self._free = weakref.finalize(self, _free, self._gl, self._context)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._rect = mujoco.MjrRect(0, 0, size, size)
         self._scene = mujoco.MjvScene(model, maxgeom=200)
@@ -61,6 +65,10 @@ class FrameRenderer:
 
     def close(self) -> None:
         """Free the context."""
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
+        self._free()
+
+
+def _free(gl: Any, context: Any) -> None:
+    gl.make_current()
+    context.free()
+    gl.free()
