@@ -35,7 +35,7 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     delta = _delta(alive)
     found += delta
     if not delta:
-        found += [*_strangers(pooled, alive), *_lag(alive, rate), *_saturation(alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
+        found += [*_strangers(pooled, alive), *_lag(alive, rate), *_saturation(pooled, alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
     return measured, found
 
 
@@ -196,13 +196,14 @@ def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
     ]
 
 
-def _saturation(alive: list[Tracking]) -> list[DataFinding]:
+def _saturation(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
     found = []
     for t in alive:
         s = t.saturation
         if not s or _is_idle(t, alive):
             continue
         scale = f"; its overall scale of {t.whole.scale:.2f} comes from that and is no unit fault" if t.whole.scale is not None else ""
+        is_declared = pooled.dataset.is_ours and s["what"] == "action"  # our specs state limits, reaching them is no accident
         if s["what"] == "action":
             text = f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of frames{scale}"
         else:
@@ -212,7 +213,7 @@ def _saturation(alive: list[Tracking]) -> list[DataFinding]:
         found.append(
             DataFinding(
                 code="saturation",
-                severity=Severity.WARNING,
+                severity=Severity.NOTE if is_declared else Severity.WARNING,
                 sentence=text,
                 remedy="widen the calibrated range or keep commands inside it; leave these frames out when fitting gains",
                 joints=(t.name,),

@@ -138,7 +138,7 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
     scale, offset = np.polyfit(a, s, 1)
     residual = s - a
     load = _load(joint, a, s, moving, spread)
-    saturation = _saturation(a, s, moving, spread, is_loaded=bool(load))
+    saturation = _saturation(joint, a, s, spread, is_loaded=bool(load))
     affected = np.zeros(len(a), dtype=bool)
     for source in (load, saturation):
         affected |= np.asarray(source.pop("mask", affected))
@@ -260,15 +260,15 @@ def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: 
     }
 
 
-def _saturation(a: NDArray[np.float64], s: NDArray[np.float64], moving: NDArray[np.bool_], spread: float, *, is_loaded: bool) -> dict[str, Any]:
-    """Find a command clipped at a limit, or a state that stops while the command goes on."""
-    command = _clipped(a, spread)
+def _saturation(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], spread: float, *, is_loaded: bool) -> dict[str, Any]:
+    """Find a command clipped at a limit, or a state that stops while the command goes on; jaws fully open or closed are no limit."""
+    command = {} if joint.is_gripper else _clipped(a)
     if command:
         return command
     return {} if is_loaded else _stopped(a, s, spread)
 
 
-def _clipped(a: NDArray[np.float64], spread: float) -> dict[str, Any]:
+def _clipped(a: NDArray[np.float64]) -> dict[str, Any]:
     if len(np.unique(a)) <= 16:
         return {}
     speed = np.abs(np.diff(a))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from simgap.conventions import require_same
 from simgap.episodes.files import temporary_name
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.table import FrameTable
-from simgap.errors import ConventionError, DataError
+from simgap.errors import ConventionError, DataError, MachineError
 from simgap.provenance import content_hash
 
 CACHE = "cache"
@@ -107,27 +108,39 @@ def _images(
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0
     for camera in missing:
-        array, temporary = _fresh(folder, camera, shapes[camera])
-        try:
-            for _ in _decoded(dataset, camera, array, starts, threads):
-                done += 1
-                if progress is not None:
-                    progress(done, total)
-            cached[camera] = _keep(array, temporary, folder / f"{camera}.npy")
-        except BaseException:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
-            raise
+        cached[camera] = _cached(folder, camera, shapes[camera], _counted(_decoded(dataset, camera, starts, threads), progress, total, done))
+        done += dataset.n_episodes
     return {c: cached[c] for c in cameras}
 
 
-def _decoded(dataset: Dataset, camera: str, out: NDArray[np.uint8], starts: NDArray[np.int64], threads: int) -> Iterator[None]:
-    jobs = [(e.index, out[a:b]) for e, (a, b) in zip(dataset.entries, pairwise(starts), strict=True)]
+def _counted(parts: Iterator[NDArray[np.uint8]], progress: Callable[[int, int], None] | None, total: int, done: int) -> Iterator[NDArray[np.uint8]]:
+    for k, part in enumerate(parts, start=done + 1):
+        yield part
+        if progress is not None:
+            progress(k, total)
+
+
+def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the frames of one camera, episode by episode in order; decoding runs a few episodes ahead."""
+    shape = dataset.frame_shape(camera)
+    jobs = [(e.index, int(b - a)) for e, (a, b) in zip(dataset.entries, pairwise(starts), strict=True)]
     if dataset.info.features[dataset.camera_keys[camera]].dtype == "image":
         threads = 1  # images ride in the table, whose cache is not shared between threads
+
+    def work(job: tuple[int, int]) -> NDArray[np.uint8]:
+        frames = np.empty((job[1], *shape), dtype=np.uint8)
+        dataset.decode(job[0], camera, frames)
+        return frames
+
     pool = ThreadPoolExecutor(max(1, threads))
+    ahead: deque[Future[NDArray[np.uint8]]] = deque()
     try:
-        yield from pool.map(lambda job: dataset.decode(job[0], camera, job[1]), jobs)
+        for job in jobs:
+            ahead.append(pool.submit(work, job))
+            if len(ahead) > 4 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -140,26 +153,47 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _fresh(folder: Path, camera: str, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], Path | None]:
+def _cached(folder: Path, camera: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Write the parts to the cache and map it; where the folder cannot be written, keep them in memory."""
+    path = folder / f"{camera}.npy"
+    temporary = temporary_name(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.parent.iterdir():
-            if old != folder:
-                shutil.rmtree(old, ignore_errors=True)
-        temporary = temporary_name(folder / f"{camera}.npy")
-        return np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape), temporary
+        stream = temporary.open("wb")
     except OSError:
-        return np.empty(shape, dtype=np.uint8), None
+        return _in_memory(shape, parts)
+    _forget_others(folder)
+    try:
+        with stream:
+            np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for part in parts:
+                stream.write(part.data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {int(np.prod(shape)) >> 20} MiB are needed") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    mapped = _mapped(path, shape)
+    if mapped is None:
+        raise MachineError(f"frame cache {path} does not read back as it was written; check the disk")
+    return mapped
 
 
-def _keep(array: NDArray[np.uint8], temporary: Path | None, path: Path) -> NDArray[np.uint8]:
-    if temporary is None:
-        return array
-    assert isinstance(array, np.memmap)
-    array.flush()
-    os.replace(temporary, path)
-    mapped = _mapped(path, array.shape)
-    return array if mapped is None else mapped
+def _in_memory(shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    frames, row = np.empty(shape, dtype=np.uint8), 0
+    for part in parts:
+        frames[row : row + len(part)] = part
+        row += len(part)
+    return frames
+
+
+def _forget_others(folder: Path) -> None:
+    """Remove the caches of earlier contents; whoever still maps one keeps it."""
+    for old in folder.parent.iterdir():
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _stack(columns: Iterable[NDArray[Any]]) -> NDArray[np.float32]:

@@ -145,8 +145,12 @@ def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
     return tuple(found[i] for i in sorted(found))
 
 
-def read_table(path: Path) -> pa.Table:
+def read_table(path: Path, *, without: str = "\0") -> pa.Table:
     """Read a whole Parquet file after looking at its size, empty, truncated and pointer files refused.
+
+    Args:
+        path: the file.
+        without: columns whose names start like this stay unread.
 
     Raises:
         DataError: names the file and the fault.
@@ -158,7 +162,8 @@ def read_table(path: Path) -> pa.Table:
         size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
         if meta.num_rows > _MOST_ROWS or size > _MOST_BYTES:
             raise DataError(f"{path} declares {meta.num_rows} rows and {size} bytes, more than this reader accepts; split the dataset")
-        return file.read(use_threads=False)
+        names = [n for n in file.schema_arrow.names if not n.startswith(without)]
+        return file.read(columns=names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is no readable Parquet file ({_first_line(error)}); it is truncated or damaged, copy it again") from error
 
@@ -169,9 +174,7 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
         raise DataError(f"{root}/meta/episodes holds no Parquet file; a v3.0 dataset needs one; download it again")
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
     for file in files:
-        table = read_table(file)
-        table = table.select([n for n in table.column_names if not n.startswith("stats/")])
-        for row in table.to_pylist():
+        for row in read_table(file, without="stats/").to_pylist():
             try:
                 values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
                 index, length = int(row["episode_index"]), int(row["length"])
