@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
+from simgap.episodes import store
 from simgap.episodes.files import commit, commit_new, sweep, temporary_name
 from simgap.episodes.layout import data_path, episodes_path, video_path
 from simgap.episodes.reader import open_dataset
@@ -249,6 +250,18 @@ def test_several_processes_write_one_dataset(tmp_path: Path) -> None:
         assert worker.exitcode == 0
     _work(tmp_path / "s", list(range(8)))
     assert EpisodeWriter(tmp_path / "p", make_spec()).finish() == EpisodeWriter(tmp_path / "s", make_spec()).finish()
+
+
+def test_a_folder_claimed_by_another_worker_in_the_same_moment_is_no_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = store._holds_something
+
+    def late(root: Path) -> bool:
+        monkeypatch.setattr(store, "_holds_something", real)
+        EpisodeWriter(root, make_spec()).write(0, make_episode(0))
+        return real(root)
+
+    monkeypatch.setattr(store, "_holds_something", late)
+    assert EpisodeWriter(tmp_path, make_spec()).done() == {0}
 
 
 KILLED = """

@@ -101,7 +101,7 @@ class EpisodeWriter:
         path = self._root / SIMGAP_JSON
         ours = self._spec.to_json()
         if not path.exists():
-            if self._root.exists() and any(p for p in self._root.iterdir() if p.name != "meta" or any(p.glob("[!.]*"))):
+            if _holds_something(self._root) and not path.exists():  # asked again: another worker may have claimed it meanwhile
                 raise DataError(f"{self._root} is not empty and no dataset of ours (no {SIMGAP_JSON}); choose an empty or new folder")
             text = json.dumps({"schema": SCHEMA, "spec": ours, "fingerprint": None}, indent=2, sort_keys=True)
             if commit_new(path, text.encode()):
@@ -113,6 +113,10 @@ class EpisodeWriter:
         found = list(differences(ours, stored["spec"]))
         if found:
             raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec or a new folder")
+
+
+def _holds_something(root: Path) -> bool:
+    return root.exists() and any(p for p in root.iterdir() if p.name != "meta" or any(p.glob("[!.]*")))
 
 
 def _indices(folder: Path, suffix: str) -> set[int]:
