@@ -59,10 +59,10 @@ def run_tasks(
     for _ in range(count):
         todo.put(None)
     processes = [context.Process(target=_work, args=(setup, tuple(setup_args), todo, done), daemon=True) for _ in range(count)]
-    with _environment(worker_environment(1)):
-        for process in processes:
-            process.start()
     try:
+        with _environment(worker_environment(1)), _interrupt_held_back():
+            for process in processes:
+                process.start()
         for result in _collect(done, processes, len(tasks)):
             on_result(result)
         for process in processes:
@@ -82,7 +82,9 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
             kind, value = done.get(timeout=_POLL_S)
         except queue.Empty:
             dead = [p for p in processes if p.exitcode not in (None, 0)]
-            if dead:
+            # All may have left with code 0 and results missing: a library called exit, or a result could not be pickled.
+            dead = dead or [p for p in processes if all(q.exitcode is not None for q in processes)]
+            if dead and done.empty():
                 raise MachineError(
                     f"a worker process died with exit code {dead[0].exitcode} (negative: a signal; -9: killed, by hand or for lack of memory); "
                     "run the same command again, it resumes"
@@ -100,6 +102,9 @@ def _die_with_parent() -> None:
     """Ask Linux to kill this worker when its parent dies, so that a killed run leaves nobody writing beside its successor."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it died while this worker was starting, before it could be asked for
+        os._exit(1)
 
 
 def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], todo: Any, done: Any) -> None:
@@ -115,6 +120,16 @@ def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...
     except Exception as error:
         # Foreign exceptions may not survive pickling; their text does.
         done.put(("error", (RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())))
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Start workers that do not see Ctrl-C: this process does, and ends them; each would print a traceback of its own otherwise."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class SurrogateRobot:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **worker_environment(1)},
+            process_group=0,  # Ctrl-C reaches the driver only; the process ends with its pipe
         )
         self._to = cast("BinaryIO", self._process.stdin)
         self._from = cast("BinaryIO", self._process.stdout)
