@@ -184,7 +184,7 @@ def _setup(spec: GenerateSpec, out: Path) -> Callable[[int], list[str]]:
             if rollout.episode is not None and rollout.episode.outcome.is_success:
                 writer.write(index, rollout.episode)
                 return rejected
-            rejected.append("abstained" if rollout.episode is None else rollout.episode.outcome.detail)
+            rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
         raise DataError(
             f"the teacher of {spec.env} failed {MAX_ATTEMPTS} initial conditions in a row under {spec.ranges.name!r}: {sorted(set(rejected))}; narrow the ranges"
         )
