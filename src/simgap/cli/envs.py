@@ -1,0 +1,395 @@
+"""``simgap envs``: which tasks there are, what may vary in them, whether they keep their contract and their teacher solves them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import Advance, emit, progress, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    from simgap.envs.base import TaskEnv
+    from simgap.envs.factors import FactorRanges
+
+HELP = "List the envs; show one with its factors, check it and its teacher, or picture it."
+REQUIRED_RATE = 0.99
+"""A teacher that solves a smaller share of a preset than this is a finding: the conditions it fails on are missing from its data."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of the verb; without one it lists."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="one line an env (the default)")
+    add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
+    for action in add.values():
+        action.add_argument("env", metavar="NAME", help="env, as `simgap envs` lists it")
+    check, picture = add["check"], add["picture"]
+    check.add_argument("-n", type=count, default=100, metavar="N", help="episodes the teacher plays (default 100)")
+    check.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the initial conditions are drawn from (default nominal)")
+    check.add_argument("--noise-deg", type=amount, default=0.0, metavar="X", help="noise on what is executed, as `simgap generate` adds (default 0)")
+    add_workers(check)
+    picture.add_argument("-n", type=count, default=3, metavar="N", help="draws of each preset (default 3)")
+    picture.add_argument("--size", type=count, default=128, metavar="PX", help="side of a frame (default 128)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb; 1 when a check found something."""
+    actions: dict[str | None, Callable[[argparse.Namespace], int]] = {"show": _show, "check": _check, "picture": _picture}
+    return actions.get(args.action, _list)(args)
+
+
+_ACTIONS = {
+    "show": "factors with unit, nominal value, bounds and reason; presets, cameras, conventions, failure modes",
+    "check": "gymnasium's checker, the same bytes for the same seed, and the teacher over many seeds; exit code 1 on a finding",
+    "picture": "one image of what the cameras see under every preset",
+}
+
+
+def count(text: str) -> int:
+    """Read a whole number from 1."""
+    return _whole(text, 1)
+
+
+def whole(text: str) -> int:
+    """Read a whole number from 0."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+    return value
+
+
+def amount(text: str) -> float:
+    """Read a finite number from 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return value
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add ``--workers``."""
+    parser.add_argument("--workers", type=whole, metavar="N", help="worker processes (default: one a usable core; 0: none, everything in this process)")
+
+
+def workers_of(args: argparse.Namespace) -> int:
+    """Return the number of worker processes asked for, or one a usable core."""
+    from simgap.machine import usable_cores
+
+    return int(usable_cores() if args.workers is None else args.workers)
+
+
+def preset_of(env: TaskEnv, name: str) -> FactorRanges:
+    """Return a preset of an env.
+
+    Raises:
+        UsageError: unknown name; proposes the nearest.
+    """
+    from simgap.errors import UsageError, did_you_mean
+
+    if name not in env.presets:
+        raise UsageError(f"{env.name} has no factor preset {name!r}; {did_you_mean(name, env.presets)}")
+    return env.presets[name]
+
+
+def show_lines(console: Console, *lines: str) -> None:
+    """Print lines as they are: no markup, no highlighting, no wrapping, so that a path or a command can be copied."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def following(advance: Advance, start: int = 0) -> Callable[[int, int], None]:
+    """Return a callback for ``(done, total)`` that tells ``advance`` what is new since the last call."""
+    before = start
+
+    def landed(done: int, _: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return landed
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return ``3 dropped, 1 timeout``, or ``none``."""
+    return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"
+
+
+def _list(args: argparse.Namespace) -> int:
+    from simgap.envs import ENVS, make_env
+
+    envs = [make_env(name, render=False) for name in sorted(ENVS)]
+    document = {"envs": [_outline(env) for env in envs]}
+    emit(args, document, lambda console: _print_list(console, envs))
+    return 0
+
+
+def _outline(env: TaskEnv) -> dict[str, Any]:
+    return {
+        "name": env.name,
+        "task": env.task,
+        "cameras": list(env.cameras),
+        "rate_hz": env.action_spec.rate_hz,
+        "horizon_steps": env.horizon_steps,
+        "failure_modes": list(env.failure_modes),
+        "action": list(env.action_spec.names),
+        "factors": len(env.factor_space.factors),
+        "presets": list(env.presets),
+    }
+
+
+def _print_list(console: Console, envs: list[TaskEnv]) -> None:
+    for env in envs:
+        show_lines(
+            console,
+            f"{env.name}: {env.task}",
+            f"  cameras {', '.join(env.cameras)}; {len(env.action_spec)} actions at {env.action_spec.rate_hz:g} Hz; {len(env.factor_space.factors)} factors",
+            f"  presets {', '.join(env.presets)}",
+            f"  failure modes {', '.join(env.failure_modes)}",
+        )
+    show_lines(console, f"next: simgap envs show {envs[0].name}")
+
+
+def _show(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from simgap.envs import make_env
+
+    env = make_env(args.env, render=False)
+    document = {
+        **_outline(env),
+        "action": env.action_spec.to_json(),
+        "state": env.state_spec.to_json(),
+        "factors": [asdict(f) for f in env.factor_space.factors.values()],
+        "presets": {name: ranges.to_json()["ranges"] for name, ranges in env.presets.items()},
+        "stamp": env.stamp_fields(),
+    }
+    emit(args, document, lambda console: _print_env(console, env))
+    return 0
+
+
+def _print_env(console: Console, env: TaskEnv) -> None:
+    from rich.table import Table
+
+    show_lines(console, f"{env.name}: {env.task}")
+    show_lines(console, *(f"  {name}: {value}" for name, value in env.stamp_fields().items() if name not in ("env", "image_size")))
+    show_lines(console, f"  cameras: {', '.join(env.cameras)}", f"  failure modes: {', '.join(env.failure_modes)}", "")
+    conventions = Table("vector", "dimension", "unit", "low", "high", "reference", box=None, title="conventions", title_justify="left")
+    for vector, spec in (("action", env.action_spec), ("state", env.state_spec)):
+        for d in spec.dimensions:
+            conventions.add_row(vector, d.name, str(d.unit), f"{d.low:g}", f"{d.high:g}", f"{d.reference}{', gripper: 0 is closed' if d.is_gripper else ''}")
+    factors = Table("factor", "unit", "nominal", "low", "high", "why these bounds", box=None, title="factors", title_justify="left")
+    for f in env.factor_space.factors.values():
+        factors.add_row(f.name, f.unit, f"{f.nominal:g}", f"{f.low:g}", f"{f.high:g}", f.reason)
+    console.print(conventions, "", factors, "")
+    _print_presets(console, env)
+
+
+def _print_presets(console: Console, env: TaskEnv) -> None:
+    base = env.presets["nominal"].ranges
+    show_lines(console, "presets (factors they draw uniformly; every other one stays at its nominal value)")
+    for name, preset in env.presets.items():
+        own = preset.ranges if name == "nominal" else {k: v for k, v in preset.ranges.items() if base.get(k) != v}
+        lead = "" if name == "nominal" else "as nominal, and "
+        show_lines(console, f"  {name}: {lead}{', '.join(f'{k} {a:g}..{b:g}' for k, (a, b) in own.items())}")
+
+
+def _check(args: argparse.Namespace) -> int:
+    from simgap.envs import make_env
+    from simgap.machine import require_offscreen
+
+    ranges = preset_of(make_env(args.env, render=False), args.factors)
+    renderer = require_offscreen()
+    say(args, f"contract and determinism of {args.env} ({renderer.renderer})")
+    faults, notes = _contract(args.env)
+    began = time.monotonic()
+    results = _teach(args, ranges)
+    teacher = _judged(results) | {"preset": args.factors, "episodes_per_s": len(results) / (time.monotonic() - began)}
+    is_clean = not faults and teacher["successes"] >= REQUIRED_RATE * len(results)
+    document = {"env": args.env, "contract": {"faults": faults, "notes": notes}, "teacher": teacher, "is_clean": is_clean}
+    emit(args, document, lambda console: _print_check(console, document))
+    return 0 if is_clean else 1
+
+
+def _judged(results: list[Any]) -> dict[str, Any]:
+    """Return counts and interval; an abstention is not a failure, but neither is it an episode to learn from."""
+    from simgap.statistics import clopper_pearson, tally
+    from simgap.types import Outcome
+
+    abstained = tally(Outcome.failure(r.removeprefix(_ABSTAINED)) for r in results if isinstance(r, str))
+    outcomes = tally(r for r in results if isinstance(r, Outcome))
+    rate = clopper_pearson(outcomes.successes, len(results))
+    return {
+        "n": len(results),
+        "successes": outcomes.successes,
+        "interval": [rate.low, rate.high],
+        "method": rate.method,
+        "confidence": rate.confidence,
+        "sentence": str(rate),
+        "failures": dict(outcomes.failures),
+        "abstentions": dict(abstained.failures),
+        "required_rate": REQUIRED_RATE,
+    }
+
+
+def _print_check(console: Console, document: dict[str, Any]) -> None:
+    contract, teacher = document["contract"], document["teacher"]
+    show_lines(console, *(f"note: {n}" for n in contract["notes"]), *(f"fault: {f}" for f in contract["faults"]))
+    if not contract["faults"]:
+        show_lines(console, "contract: gymnasium's checker passes; the same seed gives the same bytes, another seed other ones")
+    show_lines(
+        console,
+        f"teacher on {teacher['preset']!r}: solved {teacher['sentence']}",
+        f"  failures: {counted(teacher['failures'])}",
+        f"  abstentions: {counted(teacher['abstentions'])}",
+        f"  {teacher['episodes_per_s']:.3g} episodes/s without rendering",
+    )
+    if teacher["successes"] < REQUIRED_RATE * teacher["n"]:
+        show_lines(console, f"finding: fewer than {REQUIRED_RATE:.0%} solved; data of this preset lack the conditions on which the teacher fails")
+
+
+def _contract(name: str) -> tuple[list[str], list[str]]:
+    """Return faults and notes of gymnasium's checker and of the determinism check."""
+    import re
+    import warnings
+
+    from gymnasium.utils.env_checker import check_env
+
+    from simgap.envs import make_env
+
+    env = make_env(name, image_size=48)
+    faults = []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            check_env(env)
+        except Exception as error:  # whatever the checker or the env raises is what we came to hear
+            faults.append(f"gymnasium's checker: {type(error).__name__}: {error}")
+    notes = [" ".join(re.sub(r"\x1b\[\d*m", "", str(w.message)).split()) for w in seen]
+    first, again, other = (_trace(env, seed) for seed in (0, 0, 1))
+    if first != again:
+        faults.append("the same seed and actions gave other bytes the second time")
+    if first == other:
+        faults.append("two seeds gave the same episode")
+    env.close()
+    return faults, [n.removeprefix("WARN: ") for n in dict.fromkeys(notes)]
+
+
+def _trace(env: TaskEnv, seed: int) -> bytes:
+    import numpy as np
+
+    from simgap.provenance import child_rng
+
+    rng = child_rng(7, "actions")
+    obs, _ = env.reset(seed=seed)
+    parts = [obs]
+    for _ in range(8):
+        action = rng.uniform(env.action_spec.low, env.action_spec.high).astype(np.float32)
+        obs, _, terminated, truncated, _ = env.step(action)
+        parts.append(obs)
+        if terminated or truncated:
+            break
+    return b"".join(o[key].tobytes() for o in parts for key in sorted(o))
+
+
+_ABSTAINED = "abstained: "
+
+
+def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
+    """Return the teacher's outcomes, and the reason as a text where it abstained."""
+    from simgap.seeds import Purpose, seed_of
+    from simgap.workers import run_tasks
+
+    results: list[Any] = []
+    seeds = [seed_of(Purpose.TRAIN, args.seed, i) for i in range(args.n)]
+    with progress(args.n, "teacher episodes", args.quiet) as advance:
+
+        def landed(result: Any) -> None:
+            results.append(result)
+            advance()
+
+        run_tasks(_teacher, (args.env, ranges, args.noise_deg), seeds, workers=workers_of(args), on_result=landed)
+    return results
+
+
+def _teacher(name: str, ranges: FactorRanges, noise_deg: float) -> Callable[[int], Any]:
+    from simgap.envs import make_env
+    from simgap.generation import roll_teacher
+    from simgap.provenance import child_rng
+    from simgap.teachers import make_teacher
+
+    env = make_env(name, image_size=16, render=False)
+    teacher = make_teacher(env)
+
+    def play(seed: int) -> Any:
+        values = env.factor_space.sample(ranges, child_rng(seed, "factors"))
+        rollout = roll_teacher(env, teacher, values, seed, noise_deg)
+        return f"{_ABSTAINED}{rollout.abstained}" if rollout.episode is None else rollout.episode.outcome
+
+    return play
+
+
+def _picture(args: argparse.Namespace) -> int:
+    from simgap.envs import make_env
+    from simgap.errors import UsageError
+    from simgap.machine import require_offscreen
+    from simgap.provenance import write_atomic
+
+    out = args.out or Path("runs") / f"{args.env}.png"
+    if out.suffix.lower() != ".png":
+        raise UsageError(f"--out {out} is not a .png file; give one")
+    make_env(args.env, render=False)  # an unknown name is said before the renderer is tried
+    require_offscreen()
+    env = make_env(args.env, image_size=args.size)
+    png = _sheet(env, args.n, args.seed)
+    env.close()
+    write_atomic(out, png)
+    columns = [f"{camera} {i + 1}" for i in range(args.n) for camera in env.cameras]
+    document = {"path": out, "env": args.env, "rows": list(env.presets), "columns": columns, "seed": args.seed, "bytes": os.path.getsize(out)}
+    emit(args, document, lambda console: show_lines(console, f"wrote {out}: {len(env.presets)} presets x {args.n} draws, {' and '.join(env.cameras)}"))
+    return 0
+
+
+def _sheet(env: TaskEnv, draws: int, seed: int) -> bytes:
+    """Return a PNG: a row a preset, and in it the cameras of each draw side by side."""
+    import io
+
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    from simgap.provenance import child_rng
+
+    gap, title, size = 4, 18, env.image_size
+    width = draws * (len(env.cameras) * size + gap) + gap
+    page = np.full((len(env.presets) * (size + title + gap) + gap, width, 3), 255, dtype=np.uint8)
+    for row, ranges in enumerate(env.presets.values()):
+        top = gap + row * (size + title + gap) + title
+        for draw in range(draws):
+            values = env.factor_space.sample(ranges, child_rng(seed, "picture", draw))
+            frames: dict[str, NDArray[np.uint8]] = env.render_still(values)
+            left = gap + draw * (len(env.cameras) * size + gap)
+            page[top : top + size, left : left + len(env.cameras) * size] = np.concatenate([frames[c] for c in env.cameras], axis=1)
+    image = Image.fromarray(page)
+    pen = ImageDraw.Draw(image)
+    for row, name in enumerate(env.presets):
+        pen.text((gap, gap + row * (size + title + gap) + 2), f"{name}  ({' | '.join(env.cameras)})", fill=(20, 20, 20))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()

@@ -1,0 +1,104 @@
+"""``simgap generate``: the teacher records verified episodes into a dataset folder."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import duration, emit, progress, say
+from simgap.cli.envs import add_workers, amount, count, following, preset_of, show_lines, workers_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simgap.generation import GenerateReport, GenerateSpec
+
+HELP = (
+    "Let the teacher of an env record episodes in sim. Only episodes in which it succeeded are kept. "
+    "Killed at any moment, the same command makes what is missing."
+)
+OFTEN_REJECTED = 0.05
+"""Above this share of rejected attempts the data lean towards easy conditions, and the user should know."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("env", metavar="ENV", help="env, as `simgap envs` lists it")
+    parser.add_argument("-n", type=count, required=True, metavar="N", help="episodes to have in the end")
+    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
+    parser.add_argument("--size", type=count, default=96, metavar="PX", help="side of a frame (default 96)")
+    parser.add_argument("--noise-deg", type=amount, default=1.5, metavar="X", help="noise on what is executed, the label stays clean (default 1.5)")
+    parser.add_argument("--codec", choices=("h264", "png"), default="h264", help="h264: small and lossy; png: exact (default h264)")
+    add_workers(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generate, or make what is missing of an interrupted run."""
+    from simgap.envs import make_env
+    from simgap.episodes.store import EpisodeWriter
+    from simgap.generation import GenerateSpec, dataset_spec
+    from simgap.machine import require_offscreen
+    from simgap.teachers import make_teacher
+
+    env = make_env(args.env, image_size=args.size, render=False)
+    ranges = preset_of(env, args.factors)
+    require_offscreen()
+    spec = GenerateSpec(env=args.env, episodes=args.n, ranges=ranges, image_size=args.size, seed=args.seed, noise_deg=args.noise_deg, codec=args.codec)
+    out = args.out or Path("runs/data") / f"{args.env}-{args.factors.replace(':', '-')}-{args.n}-s{args.seed}"
+    there = EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done()
+    if there:
+        rest = args.n - len(there)
+        say(args, f"{len(there)} of {args.n} episodes are in {out} already; {f'making the other {rest}' if rest else 'none is missing'}")
+    began = time.monotonic()
+    report = _generate(args, spec, out, len(there))
+    document = _document(report, there, time.monotonic() - began)
+    emit(args, document, lambda console: _print(console, document))
+    return 0
+
+
+def _generate(args: argparse.Namespace, spec: GenerateSpec, out: Path, there: int) -> GenerateReport:
+    from simgap.generation import generate
+
+    with progress(spec.episodes - there, "episodes", args.quiet or there == spec.episodes) as advance:
+        return generate(spec, out, workers=workers_of(args), progress=following(advance, there))
+
+
+def _document(report: GenerateReport, there: set[int], seconds: float) -> dict[str, Any]:
+    from simgap.episodes.reader import open_dataset
+
+    dataset = open_dataset(report.root)
+    made = sum(e.length for e in dataset.entries if e.index not in there)
+    return {
+        "path": report.root,
+        "episodes": report.episodes,
+        "frames": dataset.n_frames,
+        "cameras": list(dataset.spec.cameras),
+        "fingerprint": dataset.fingerprint,
+        "episodes_already_there": len(there),
+        "attempts": report.attempts,
+        "rejected": dict(report.rejected),
+        "seconds": seconds,
+        "frames_per_s": made / seconds if made else None,
+        "next": shlex.join(["simgap", "train", str(report.root)]),
+    }
+
+
+def _print(console: Console, document: dict[str, Any]) -> None:
+    rejected, attempts = document["rejected"], document["attempts"]
+    lost = sum(rejected.values())
+    resumed = f", {document['episodes_already_there']} of them from before" if document["episodes_already_there"] else ""
+    show_lines(
+        console,
+        f"wrote {document['path']}: {document['episodes']} episodes{resumed}, {document['frames']} frames of {len(document['cameras'])} cameras",
+    )
+    if attempts:
+        reasons = ": " + ", ".join(f"{n} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: -item[1])) if lost else ""
+        show_lines(console, f"{attempts} attempts, {lost} rejected{reasons}")
+    if document["frames_per_s"] is not None:
+        show_lines(console, f"{document['frames_per_s']:.0f} frames/s, {duration(document['seconds'])}")
+    if lost > OFTEN_REJECTED * max(attempts, 1):
+        show_lines(console, "note: the conditions of rejected attempts are missing from the data; it leans towards what the teacher finds easy")
+    show_lines(console, f"fingerprint {document['fingerprint']}", f"next: {document['next']}")

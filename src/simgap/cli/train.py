@@ -1,0 +1,249 @@
+"""``simgap train``: a mixture of datasets in, a checkpoint folder out."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import Advance, duration, emit, progress, say
+from simgap.cli.envs import amount, count, show_lines, whole
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simgap.episodes.reader import Dataset
+    from simgap.episodes.table import FrameTable
+    from simgap.training import TrainProgress, TrainSpec
+
+HELP = (
+    "Train a chunk policy on a mixture of datasets, or fine-tune one. "
+    "The loss never selects anything: screening does. Killed at any moment, the same command goes on from its last resume point."
+)
+FINE_TUNE_RATE = 3e-4
+MOST_THREADS = 8
+_LOSS = "the loss says how well the labels are fitted, not how often the task succeeds: nothing is selected by it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb; most are fields of :class:`~simgap.training.TrainSpec`."""
+    parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="dataset folders")
+    parser.add_argument("--share", type=amount, nargs="+", metavar="X", help="share of the samples from each DATA, any scale (default: by their frames)")
+    parser.add_argument("--from", dest="parent", type=Path, metavar="CHECKPOINT", help="fine-tune this checkpoint; it keeps its shape and normaliser")
+    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
+    run_ = parser.add_argument_group("the run")
+    run_.add_argument("--steps", type=count, default=2000, metavar="N", help="optimiser steps (default 2000)")
+    run_.add_argument("--batch", type=count, default=256, metavar="N", help="observations a step (default 256)")
+    run_.add_argument("--learning-rate", type=amount, metavar="X", help=f"peak (default 0.001, with --from {FINE_TUNE_RATE:g})")
+    run_.add_argument("--threads", type=count, metavar="N", help=f"torch threads; they decide the last bits (default: usable cores, at most {MOST_THREADS})")
+    run_.add_argument("--device", default="cpu", metavar="NAME", help="torch device (default cpu)")
+    run_.add_argument("--float32", action="store_true", help="compute in float32 instead of bfloat16")
+    run_.add_argument("--checkpoint-every", type=count, default=200, metavar="N", help="steps between resume points (default 200)")
+    run_.add_argument("--log-every", type=count, default=50, metavar="N", help="steps between lines of train.jsonl (default 50)")
+    shape = parser.add_argument_group("the policy (a fine-tune keeps its parent's shape)")
+    shape.add_argument("--chunk", type=count, default=10, metavar="N", help="future steps predicted (default 10)")
+    shape.add_argument("--width", type=count, default=32, metavar="N", help="channels of the first layer (default 32)")
+    shape.add_argument("--hidden", type=count, default=256, metavar="N", help="units of the head (default 256)")
+    shape.add_argument("--executor", default="ensemble(0.1)", metavar="TEXT", help="executor recommended in the card (default 'ensemble(0.1)')")
+    guards = parser.add_argument_group("against overfitting and copying the state")
+    guards.add_argument("--shift-px", type=whole, default=3, metavar="N", help="random shift of each frame (default 3)")
+    guards.add_argument("--state-noise", type=amount, default=0.0, metavar="X", help="noise on the normalised state, standard deviation (default 0)")
+    guards.add_argument("--state-dropout", type=amount, default=0.0, metavar="X", help="share of samples without state (default 0)")
+    guards.add_argument("--held-out", type=amount, default=0.0, metavar="X", help="share of episodes held out for a loss that is logged (default 0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, or go on with an interrupted run."""
+    from simgap.errors import UsageError
+    from simgap.policies.checkpoint import CARD, read_card
+    from simgap.training import train
+
+    spec = _spec(args)
+    if args.share is not None and len(args.share) != len(args.data):
+        raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
+    _require_device(spec.device)
+    datasets = _opened(args.data, args.cameras)
+    if spec.init_from is not None:
+        read_card(spec.init_from)  # a wrong parent is said before frames are decoded
+    _tell_failures(args, datasets)
+    tables = [_frames(args, path) for path in args.data]
+    out = args.out or Path("runs/policies") / _name(args, spec, tables)
+    was_finished, resumed = (out / CARD).is_file(), _resume_step(out)
+    if resumed:
+        say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
+    say(args, _LOSS)
+    began = time.monotonic()
+    with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance:
+        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed))
+    document = _document(out, spec, resumed, was_finished, time.monotonic() - began)
+    emit(args, document, lambda console: _print(console, document, spec))
+    return 0
+
+
+class _Reporter:
+    """Turns the trainer's signs of life into progress."""
+
+    def __init__(self, advance: Advance, step: int) -> None:
+        self._advance, self._step = advance, step
+
+    def __call__(self, now: TrainProgress) -> None:
+        self._advance(now.step - self._step, f"loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s")
+        self._step = now.step
+
+
+def _spec(args: argparse.Namespace) -> TrainSpec:
+    from simgap.machine import usable_cores
+    from simgap.training import TrainSpec
+
+    return TrainSpec(
+        steps=args.steps,
+        batch=args.batch,
+        learning_rate=args.learning_rate if args.learning_rate is not None else FINE_TUNE_RATE if args.parent else 1e-3,
+        chunk=args.chunk,
+        width=args.width,
+        hidden=args.hidden,
+        shift_px=args.shift_px,
+        proprioception_noise=args.state_noise,
+        proprioception_dropout=args.state_dropout,
+        validation_share=args.held_out,
+        seed=args.seed,
+        threads=args.threads or min(usable_cores(), MOST_THREADS),
+        device=args.device,
+        bf16=not args.float32,
+        init_from=args.parent,
+        executor=args.executor,
+        log_every=min(args.log_every, args.steps),
+        checkpoint_every_steps=args.checkpoint_every,
+    )
+
+
+def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Dataset]:
+    """Open every dataset and compare conventions and frames, before anything is decoded.
+
+    Raises:
+        ConventionError: two differ; names both folders.
+        UsageError: an unknown camera.
+    """
+    from simgap.conventions import require_same
+    from simgap.episodes.reader import open_dataset
+    from simgap.errors import ConventionError, UsageError, did_you_mean
+
+    datasets = [open_dataset(path) for path in paths]
+    for path, dataset in zip(paths, datasets, strict=True):
+        for camera in cameras or ():
+            if camera not in dataset.camera_keys:
+                raise UsageError(f"{path} has no camera {camera!r}; {did_you_mean(camera, dataset.camera_keys)}")
+        names = {"ours_name": str(paths[0]), "theirs_name": str(path)}
+        require_same(datasets[0].spec.action_spec, dataset.spec.action_spec, what="actions", **names)
+        require_same(datasets[0].spec.state_spec, dataset.spec.state_spec, what="states", **names)
+        first, other = ({c: d.frame_shape(c) for c in cameras or sorted(d.camera_keys)} for d in (datasets[0], dataset))
+        if first != other:
+            raise ConventionError(f"cameras differ: {paths[0]} has {_shapes(first)}, {path} has {_shapes(other)}; name common ones with --cameras, or resize")
+    return datasets
+
+
+def _shapes(shapes: dict[str, tuple[int, int, int]]) -> str:
+    return ", ".join(f"{camera} {h}x{w} px" for camera, (h, w, _) in shapes.items()) or "none"
+
+
+def _tell_failures(args: argparse.Namespace, datasets: Sequence[Dataset]) -> None:
+    for path, dataset in zip(args.data, datasets, strict=True):
+        outcomes = [entry.extra.get("outcome") for entry in dataset.entries]
+        failed = sum(o in ("failure", "void") for o in outcomes)
+        if failed:
+            say(args, f"note: {failed} of {len(outcomes)} episodes of {path} are failures or voids, and what was done in them is learnt too")
+
+
+def _frames(args: argparse.Namespace, path: Path) -> FrameTable:
+    from simgap.episodes.frames import load_frames
+
+    with ExitStack() as stack:
+        advance: Advance | None = None
+
+        def decoded(_: int, total: int) -> None:
+            nonlocal advance
+            if advance is None:  # a dataset decoded before is mapped, and there is nothing to show
+                advance = stack.enter_context(progress(total, f"{path}: videos decoded", args.quiet))
+            advance()
+
+        return load_frames(path, cameras=args.cameras, progress=decoded)
+
+
+def _name(args: argparse.Namespace, spec: TrainSpec, tables: Sequence[FrameTable]) -> str:
+    """Return a folder name that the same request gets again and another one does not."""
+    from simgap.provenance import content_hash
+
+    asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")}
+    request = content_hash([asked, [t.fingerprint for t in tables], args.share, args.cameras])
+    return f"{'+'.join(path.resolve().name for path in args.data)[:60]}-{request[:8]}"
+
+
+def _resume_step(out: Path) -> int:
+    """Return the step of a resume point, 0 where there is none that can be read; the trainer judges it."""
+    import torch
+
+    from simgap.training.resume import FILE
+
+    try:
+        return int(torch.load(out / FILE, map_location="cpu", weights_only=True)["step"])
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError):
+        return 0
+
+
+def _require_device(name: str) -> None:
+    import torch
+
+    from simgap.errors import MachineError
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise MachineError(f"torch cannot use device {name!r} ({str(error).splitlines()[0]}); use --device cpu") from error
+
+
+def _document(out: Path, spec: TrainSpec, resumed: int, was_finished: bool, seconds: float) -> dict[str, Any]:
+    from simgap.policies.checkpoint import read_card
+
+    card = read_card(out)
+    done = 0 if was_finished else spec.steps - resumed
+    return {
+        "path": out,
+        "policy": card.hash,
+        "weights": card.weights_hash,
+        "normaliser": card.normaliser.hash,
+        "parent": card.parent,
+        "executor": str(card.executor),
+        "steps": spec.steps,
+        "resumed_from_step": resumed,
+        "was_finished": was_finished,
+        "last_loss": card.training["last_loss"],
+        "held_out_loss": card.training["validation_loss_never_selects"],
+        "mixture": card.training["mixture"],
+        "seconds": seconds,
+        "observations_per_s": done * spec.batch / seconds if done else None,
+        "next": shlex.join(["simgap", "screen", str(out)]),
+    }
+
+
+def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
+    if document["was_finished"]:
+        show_lines(console, f"{document['path']} was finished before; nothing was trained")
+    else:
+        show_lines(console, f"wrote {document['path']}: {spec.steps} steps of {spec.batch} observations, {duration(document['seconds'])}")
+    for part in document["mixture"]:
+        show_lines(
+            console,
+            f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames, {part['samples']} samples ({part['passes']:.1f} passes)",
+        )
+    held_out = "" if document["held_out_loss"] is None else f", on held-out episodes {document['held_out_loss']:.4f}"
+    show_lines(
+        console,
+        f"loss {document['last_loss']:.4f}{held_out}: {_LOSS}",
+        f"policy {document['policy'][:12]}, weights {document['weights'][:12]}, recommended executor {document['executor']}",
+        f"next: {document['next']}",
+    )
