@@ -464,6 +464,26 @@ def test_harmless_oddities_stay_unpunished(tmp_path: Path) -> None:
     assert report.is_clean, [f.sentence for f in report.findings if f.severity is not Severity.NOTE]
 
 
+def test_jaws_that_close_on_something_every_time_carry_a_load_and_no_wrong_scale(tmp_path: Path) -> None:
+    recording = clean()
+    for action, state in zip(recording.actions, recording.states, strict=True):
+        ramp = np.interp(np.arange(len(action)), [0, 50, 56, 140], [60, 60, 0, 0])
+        action[:, 5] = ramp
+        state[:, 5] = np.maximum(np.concatenate([np.full(LAG, 60.0), ramp[:-LAG]]), 32.0) + 0.1
+    report = check_data(write(tmp_path / "d", recording))
+    assert "load" in codes_of(report)
+    assert report.is_clean
+
+
+def test_a_pose_that_every_episode_starts_in_is_no_saturation(tmp_path: Path) -> None:
+    recording = clean()
+    for action, state in zip(recording.actions, recording.states, strict=True):
+        action[:, 1] = np.maximum(action[:, 1], -33.0)
+        action[:4, 1] = -33.0477
+        state[:, 1] = np.concatenate([np.full(LAG, -33.0), action[:-LAG, 1]])
+    assert "saturation" not in codes_of(check_data(write(tmp_path / "d", recording)))
+
+
 def test_states_and_actions_are_matched_by_name(tmp_path: Path, clean_root: Path) -> None:
     root = Path(shutil.copytree(clean_root, tmp_path / "d"))
     (root / "meta" / "simgap.json").unlink()

@@ -234,7 +234,7 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="load",
                 severity=Severity.NOTE,
-                sentence=f"{t.name} stands {t.load['gap']:.1f} off a command it otherwise reaches in {held} ({t.load['side']}): "
+                sentence=f"{t.name} stands {t.load['gap']:.1f} off its command in {held}, and reaches it otherwise ({t.load['side']}): "
                 f"a load in the jaws; its scale of {t.whole.scale:.2f}{without} is that load and no unit fault",
                 remedy="nothing to repair; leave these frames out when fitting gains",
                 joints=(t.name,),

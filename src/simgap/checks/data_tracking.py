@@ -19,7 +19,9 @@ _WINDOW_S = 0.25
 _MOVING = 0.05
 _FEWEST = 12
 _BINS = 12
-_ROUND_LIMITS = (0.0, 1.0, 50.0, 90.0, 100.0, 180.0, 255.0, 360.0, 1023.0, 4095.0, float(np.pi), float(np.pi / 2))
+_ROUND_LIMITS = (1.0, 100.0, 180.0, 255.0, 360.0, 1023.0, 4095.0, float(np.pi))
+"""Ends of common ranges; 0 and 90 are not among them, arms rest there."""
+_SHORTEST_RUN = 3.0
 
 
 class Relation(StrEnum):
@@ -138,7 +140,7 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
     scale, offset = np.polyfit(a, s, 1)
     residual = s - a
     load = _load(joint, a, s, moving, spread)
-    saturation = _saturation(joint, a, s, spread, is_loaded=bool(load))
+    saturation = _saturation(joint, a, s, _firsts(pairs, lag), is_loaded=bool(load))
     affected = np.zeros(len(a), dtype=bool)
     for source in (load, saturation):
         affected |= np.asarray(source.pop("mask", affected))
@@ -190,6 +192,11 @@ def _shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: 
     return np.concatenate([a for a, _ in long]), np.concatenate([s for _, s in long])
 
 
+def _firsts(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
+    """Return which aligned frames begin an episode."""
+    return np.concatenate([np.arange(len(a) - lag) == 0 for a, _ in pairs if len(a) > lag])
+
+
 def _moving(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
     speeds = [(np.abs(np.gradient(a))[: len(a) - lag], np.abs(np.gradient(s))[lag:]) for a, s in pairs if len(a) > max(lag, 1)]
     action, state = (np.concatenate([v[k] for v in speeds]) for k in (0, 1))
@@ -236,7 +243,7 @@ def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: NDArray[np.bool_], spread: float) -> dict[str, Any]:
-    """Find jaws that rest on something: both still, the state off the command to one side, where else it does reach that command."""
+    """Find jaws that rest on something: both still, the state off the command to one side, while without a load it reaches its commands."""
     if not joint.is_gripper:
         return {}
     residual = s - a
@@ -247,7 +254,11 @@ def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: 
     if held.sum() < _FEWEST or held.sum() < 0.8 * off.sum():
         return {}
     low, high = np.quantile(a[held], (0.05, 0.95))
-    free = ~moving & (np.abs(residual) <= threshold) & (a >= low - threshold) & (a <= high + threshold)
+    reached = ~moving & (np.abs(residual) <= threshold)
+    free = reached & (a >= low - threshold) & (a <= high + threshold)
+    is_closing = side > 0 and float(np.median(a[held])) < 0.5 * float(a.min() + a.max())
+    if free.sum() < _FEWEST and is_closing:
+        free = reached  # it never closes on nothing, but it does reach its other commands
     if free.sum() < _FEWEST:
         return {}
     return {
@@ -260,30 +271,32 @@ def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: 
     }
 
 
-def _saturation(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], spread: float, *, is_loaded: bool) -> dict[str, Any]:
+def _saturation(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], firsts: NDArray[np.bool_], *, is_loaded: bool) -> dict[str, Any]:
     """Find a command clipped at a limit, or a state that stops while the command goes on; jaws fully open or closed are no limit."""
-    command = {} if joint.is_gripper else _clipped(a)
+    command = {} if joint.is_gripper else _clipped(a, firsts)
     if command:
         return command
-    return {} if is_loaded else _stopped(a, s, spread)
+    return {} if is_loaded else _stopped(a, s)
 
 
-def _clipped(a: NDArray[np.float64]) -> dict[str, Any]:
+def _clipped(a: NDArray[np.float64], firsts: NDArray[np.bool_]) -> dict[str, Any]:
     if len(np.unique(a)) <= 16:
         return {}
-    speed = np.abs(np.diff(a))
-    fast = 0.5 * float(np.quantile(speed[speed > 0], 0.9)) if (speed > 0).any() else np.inf
+    speed = np.where(firsts[1:], 0.0, np.abs(np.diff(a)))  # nothing moves from one episode into the next
+    fast = 0.2 * float(np.quantile(speed[speed > 0], 0.9)) if (speed > 0).any() else np.inf
     for side, limit in (("high", float(a.max())), ("low", float(a.min()))):
         at = a == limit
-        entries = np.flatnonzero(~at[:-1] & at[1:])
+        entries = np.flatnonzero(~at[:-1] & at[1:] & ~firsts[1:])
+        runs = int((at & (firsts | ~np.concatenate([[False], at[:-1]]))).sum())
         abrupt = int((speed[entries] >= fast).sum())
         is_round = any(abs(abs(limit) - r) <= 1e-6 * max(1.0, r) for r in _ROUND_LIMITS)
-        if at.sum() >= _FEWEST and at.mean() >= 0.01 and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries))):
+        if at.sum() >= max(_FEWEST, _SHORTEST_RUN * runs) and at.mean() >= 0.01 and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries))):
             return {"mask": at, "what": "action", "side": side, "limit": limit, "frames": int(at.sum()), "share": float(at.mean())}
     return {}
 
 
-def _stopped(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> dict[str, Any]:
+def _stopped(a: NDArray[np.float64], s: NDArray[np.float64]) -> dict[str, Any]:
+    spread = float(np.ptp(a))
     edges = np.linspace(a.min(), a.max(), _BINS + 1)
     bins = np.clip(np.digitize(a, edges) - 1, 0, _BINS - 1)
     filled = [b for b in range(_BINS) if (bins == b).sum() >= 5]
