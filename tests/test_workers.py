@@ -1,0 +1,184 @@
+"""Worker processes: errors come back as they were raised, deaths are noticed and named, nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from simgap.errors import DataError, MachineError, SimgapError, UsageError
+from simgap.workers import run_tasks
+
+
+def squares(factor: int) -> Callable[[int], int]:
+    return lambda task: factor * task * task
+
+
+def environment() -> Callable[[int], str]:
+    return lambda _: os.environ["OMP_NUM_THREADS"]
+
+
+def refuses() -> Callable[[int], int]:
+    def run(task: int) -> int:
+        if task == 2:
+            raise DataError("episode 2 is broken; repair it")
+        return task
+
+    return run
+
+
+def refuses_at_setup() -> Callable[[int], int]:
+    raise UsageError("unknown env 'x'; known: arm-pick")
+
+
+def stumbles() -> Callable[[int], int]:
+    return lambda task: 1 // (task - task)
+
+
+def killed(how: int) -> Callable[[int], int]:
+    def run(task: int) -> int:
+        if task == 1:
+            os.kill(os.getpid(), how)
+        return task
+
+    return run
+
+
+def leaves(code: int) -> Callable[[int], int]:
+    def run(task: int) -> int:
+        os._exit(code)
+
+    return run
+
+
+def answers_with_what_cannot_travel() -> Callable[[int], object]:
+    return lambda task: lambda: task
+
+
+def sleeps(folder: Path) -> Callable[[int], int]:
+    def run(task: int) -> int:
+        (folder / str(os.getpid())).touch()
+        time.sleep(60)
+        return task
+
+    return run
+
+
+def gather(setup: Callable[..., object], args: tuple[object, ...], tasks: list[int], workers: int) -> list[object]:
+    results: list[object] = []
+    run_tasks(setup, args, tasks, workers=workers, on_result=results.append)  # type: ignore[arg-type]
+    return results
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_every_task_is_done_once_at_any_number_of_workers(workers: int) -> None:
+    assert sorted(gather(squares, (3,), list(range(9)), workers)) == [3 * k * k for k in range(9)]  # type: ignore[type-var]
+
+
+def test_no_tasks_start_no_workers() -> None:
+    assert gather(refuses_at_setup, (), [], 2) == []
+
+
+def test_workers_get_one_arithmetic_thread_and_the_parent_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert gather(environment, (), [0], 1) == ["1"]
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_in_a_worker_surfaces_as_the_error_it_was(workers: int) -> None:
+    with pytest.raises(DataError, match="episode 2 is broken; repair it") as caught:
+        gather(refuses, (), [1, 2, 3], workers)
+    assert type(caught.value) is DataError
+
+
+def test_an_error_while_a_worker_starts_surfaces_too() -> None:
+    with pytest.raises(UsageError, match="arm-pick"):
+        gather(refuses_at_setup, (), [1], 1)
+
+
+def test_a_bug_in_a_worker_surfaces_with_its_name_and_its_place() -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError") as caught:
+        gather(stumbles, (), [1], 1)
+    assert not isinstance(caught.value, SimgapError)
+    assert "in stumbles" in "".join(caught.value.__notes__) or "lambda" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, "-9"), (signal.SIGTERM, "-15")])
+def test_a_killed_worker_is_one_clear_error_that_names_the_signal(how: int, code: str) -> None:
+    with pytest.raises(MachineError, match=f"exit code {code}") as caught:
+        gather(killed, (how,), [1, 2, 3], 2)
+    assert "\n" not in str(caught.value)
+    assert "resumes" in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_worker_that_leaves_without_a_word_is_noticed_whatever_its_exit_code(code: int) -> None:
+    with pytest.raises(MachineError, match=f"exit code {code}"):
+        gather(leaves, (code,), [1, 2], 1)
+
+
+def test_a_result_that_cannot_be_sent_back_is_an_error_and_no_hang() -> None:
+    with pytest.raises(SimgapError):
+        gather(answers_with_what_cannot_travel, (), [1, 2], 1)
+
+
+def _gone(pids: list[int], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        alive = [p for p in pids if Path(f"/proc/{p}").exists() and "Z" not in Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[0]]
+        if not alive:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _start(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{code}"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_workers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    parent = _start(f"from pathlib import Path; from test_workers import gather, sleeps; gather(sleeps, (Path({str(tmp_path)!r}),), [1, 2], 2)")
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pids = [int(p.name) for p in tmp_path.iterdir()]
+    assert len(pids) == 2
+    parent.kill()
+    parent.wait()
+    assert _gone(pids, 10)
+
+
+def outlives_its_parent(folder: Path) -> None:
+    """Be a worker whose parent was killed while the worker was still importing."""
+    from simgap import workers
+
+    (folder / "started").write_text(str(os.getpid()))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.02)
+    workers._die_with_parent()
+    (folder / "survived").touch()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_a_worker_whose_parent_died_while_it_was_starting_dies_too(tmp_path: Path) -> None:
+    code = (
+        "import multiprocessing, time; from pathlib import Path; from test_workers import outlives_its_parent\n"
+        f"multiprocessing.get_context('spawn').Process(target=outlives_its_parent, args=(Path({str(tmp_path)!r}),)).start(); time.sleep(60)"
+    )
+    parent = _start(code)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    assert _gone([int((tmp_path / "started").read_text())], 10)
+    assert not (tmp_path / "survived").exists()
