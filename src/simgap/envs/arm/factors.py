@@ -159,6 +159,7 @@ def layout(values: FactorValues) -> list[CubePose]:
     poses = [CubePose(values["target_x_m"], values["target_y_m"], math.radians(values["target_yaw_deg"]), values["target_size_m"] / 2)]
     for name in ("distractor1", "distractor2"):
         half, yaw = values[f"{name}_size_m"] / 2, math.radians(values[f"{name}_yaw_deg"])
+        pose = poses[0]
         for attempt in range(72):
             bearing = math.radians(values[f"{name}_bearing_deg"] + 20.0 * attempt)
             distance = values[f"{name}_distance_m"] + 0.02 * (attempt // 18)

@@ -94,7 +94,7 @@ def inverse(pose: ToolPose, grasp_x: float) -> NDArray[np.float64]:
     elbow = (math.pi - outer) - math.pi / 2
     wrist = math.pi / 2 - lift - elbow
     roll = _wrap(pan - pose.yaw)
-    angles = np.degrees(np.array([pan, lift, elbow, wrist, roll]))
+    angles: NDArray[np.float64] = np.degrees(np.array([pan, lift, elbow, wrist, roll]))
     for name, value, (low, high) in zip(SO101_JOINTS, angles, JOINT_LIMITS_DEG, strict=False):
         if not low <= value <= high:
             raise Unreachable(f"{name} would be {value:.1f} deg, limits are {low:g} to {high:g} deg")

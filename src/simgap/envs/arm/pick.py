@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -69,7 +69,8 @@ class ArmPickEnv(TaskEnv):
         self._steps = 0
         self._finished = True
         frame = spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
-        self.observation_space = spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": spaces.Box(-360.0, 360.0, (6,), np.float32)})
+        seen = spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": spaces.Box(-360.0, 360.0, (6,), np.float32)})
+        self.observation_space = cast("spaces.Space[ObsDict]", seen)
         self.action_space = spaces.Box(self.action_spec.low, self.action_spec.high, dtype=np.float32)
 
     @property
@@ -123,7 +124,7 @@ class ArmPickEnv(TaskEnv):
         reward = float(outcome is not None and outcome.is_success)
         return self._observe(), reward, outcome is not None and not truncated, truncated, info
 
-    def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8]:
         """Return the cameras side by side, ``(H, 2 W, 3)`` uint8."""
         frames = self._frames()
         return np.concatenate([frames[c] for c in self.cameras], axis=1)
