@@ -43,7 +43,7 @@ class SealError(SimgapError):
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return a sentence that lists the choices and, when one is near, proposes it."""
-    known = sorted(choices)
+    known = sorted(map(str, choices))  # members of an enum read as their words
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(known)}"

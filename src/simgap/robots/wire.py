@@ -45,7 +45,7 @@ def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         if dtype not in _DTYPES:
             raise TrialFault(f"robot message holds an array of {dtype!r}, expected one of {sorted(_DTYPES)}")
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        arrays[name] = np.frombuffer(body[at : at + size], dtype=dtype).reshape(shape)
+        arrays[name] = np.frombuffer(body[at : at + size], dtype=dtype).reshape(shape).copy()  # writable, as torch wants it
         at += size
     return header, arrays
 
