@@ -15,10 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Lower and upper limits of every dimension, ``(A,)`` each."""
 Motion = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Commands ``(T, A)`` and encoder readings ``(T, A)`` of one episode."""
 
 MAX_DELAY = 12
+MIN_ROWS = 10
+"""Rows an episode must leave to the fit after the longest delay."""
 TRIM = 0.1
 """Share of rows with the largest residuals that is left out of the second fit."""
 MIN_EXCITATION = 1.5
@@ -55,7 +59,7 @@ class Response:
         return next(j.multiplier for j in self.joints if j.name == name)
 
 
-def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> Response:
+def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: Limits) -> Response:
     """Fit the response of every joint.
 
     Args:
@@ -64,16 +68,18 @@ def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: tuple[
         limits: lower and upper limits; rows where the reading stands at one are left out.
 
     Returns:
-        The response with the delay that fits all joints best together.
+        The response with the delay that fits all joints best together; ``episodes`` counts those that were long enough to be used.
     """
-    longest = min(MAX_DELAY, min(len(a) for a, _ in motions) - 8)
-    scores = [sum(_relative_cost(motions, j, d, limits) for j in range(len(names))) for d in range(max(1, longest + 1))]
+    # An episode too short to show the longest delay would hide it in the others; it is used only where there is nothing longer.
+    motions = [m for m in motions if len(m[0]) >= MAX_DELAY + MIN_ROWS] or motions
+    longest = max(0, min(MAX_DELAY, min(len(a) for a, _ in motions) - MIN_ROWS))
+    scores = [sum(_relative_cost(motions, j, d, limits) for j in range(len(names))) for d in range(longest + 1)]
     delay = int(np.argmin(scores))
     joints = tuple(_fit_joint(motions, j, name, delay, limits) for j, name in enumerate(names))
     return Response(delay_steps=delay, joints=joints, episodes=len(motions))
 
 
-def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> float:
+def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: Limits) -> float:
     design, step = _rows(motions, joint, delay, limits)
     spread = float(np.var(step))
     if len(step) < 12 or spread < 1e-4:
@@ -82,7 +88,7 @@ def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: tu
     return float(np.log(np.mean(residual**2) / spread + 1e-6))
 
 
-def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> JointResponse:
+def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, limits: Limits) -> JointResponse:
     design, step = _rows(motions, joint, delay, limits)
     excitation = float(np.std(np.concatenate([a[:, joint] for a, _ in motions])))
     if len(step) < 12 or excitation < MIN_EXCITATION:
@@ -100,13 +106,13 @@ def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, lim
     )
 
 
-def _rows(motions: Sequence[Motion], joint: int, delay: int, limits: tuple[NDArray[np.float32], NDArray[np.float32]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _rows(motions: Sequence[Motion], joint: int, delay: int, limits: Limits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     designs, steps = [], []
     low, high = float(limits[0][joint]), float(limits[1][joint])
     margin = 0.02 * (high - low)
     for actions, states in motions:
         # Every delay is scored on the same rows, or long delays would win by dropping the hard start.
-        start = min(MAX_DELAY, max(0, len(actions) - 10)) if delay <= MAX_DELAY else delay
+        start = min(MAX_DELAY, max(0, len(actions) - MIN_ROWS))
         now, after = states[start:-1, joint].astype(np.float64), states[start + 1 :, joint].astype(np.float64)
         command = actions[start - delay : len(actions) - 1 - delay, joint].astype(np.float64)
         free = (now > low + margin) & (now < high - margin)
