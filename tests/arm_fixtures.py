@@ -16,7 +16,6 @@ from simgap.generation import roll_teacher
 from simgap.provenance import child_rng
 from simgap.teachers import Abstain, make_teacher
 from simgap.teachers.arm_pick import ArmPickTeacher
-from simgap.training import TrainSpec, train
 from simgap.types import Outcome
 
 SIZE = 48
@@ -69,6 +68,8 @@ def wave(steps: int, *, seed: int = 0, amplitude: float = 12.0) -> NDArray[np.fl
 
 def tiny_checkpoint(folder: Path, *, episodes: int = 3, steps: int = 4) -> Path:
     """Train a policy for a moment on a few teacher episodes; it acts, badly."""
+    from simgap.training import TrainSpec, train  # torch takes seconds to load, and most files here do without
+
     env = ArmPickEnv(image_size=SIZE)
     teacher = make_teacher(env)
     made = [roll_teacher(env, teacher, condition(seed), seed, 1.5).episode for seed in range(episodes)]

@@ -1,0 +1,159 @@
+"""Rollouts and the screen: the same seeds give the same bytes at any number of workers; seeds of two purposes never meet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arm_fixtures import SIZE, tiny_checkpoint
+from simgap.envs.arm.factors import ARM_PRESETS
+from simgap.errors import ConventionError, DataError, UsageError
+from simgap.policies.checkpoint import CARD
+from simgap.provenance import read_json, write_atomic
+from simgap.rollouts import engine
+from simgap.rollouts.engine import RolloutSpec, run_rollouts
+from simgap.rollouts.record import RolloutRecord, film_steps, outcome_from_json
+from simgap.rollouts.screen import read_screen, screen
+from simgap.seeds import Purpose, seed_of
+from simgap.statistics import ScreenVerdict
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
+    checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "policy")
+    return RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="ensemble(0.1)", ranges=ARM_PRESETS["nominal"], episodes=3, seed=1)
+
+
+@pytest.fixture(scope="module")
+def records(spec: RolloutSpec) -> list[RolloutRecord]:
+    return run_rollouts(spec, workers=0)
+
+
+def same_bytes(a: list[RolloutRecord], b: list[RolloutRecord]) -> bool:
+    return [r.trace_hash for r in a] == [r.trace_hash for r in b] and all(
+        np.array_equal(x.film[c], y.film[c]) and x.factors == y.factors for x, y in zip(a, b, strict=True) for c in x.film
+    )
+
+
+def test_the_same_seeds_give_the_same_bytes_with_no_one_and_two_workers(spec: RolloutSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "GROUP", 2)
+    several = replace(spec, episodes=3)
+    runs = [run_rollouts(several, workers=n) for n in (0, 1, 2)]
+    assert same_bytes(runs[0], runs[1])
+    assert same_bytes(runs[0], runs[2])
+    assert [r.seed for r in runs[0]] == [seed_of(Purpose.SELECT, 1, i) for i in range(several.episodes)]
+
+
+def test_the_same_bytes_test_catches_a_planted_dependence_on_the_order_of_work(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+    other = run_rollouts(replace(spec, seed=2), workers=0)
+    assert not same_bytes(records, other)
+
+
+def test_records_hold_conditions_motion_ages_and_a_film(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+    assert len(records) == spec.episodes
+    for record in records:
+        assert record.state.shape == record.action.shape == (record.steps, 6)
+        assert record.age.shape == (record.steps,)
+        assert set(record.film) == {"front", "wrist"}
+        assert record.film["front"].shape == (len(record.film_steps), SIZE, SIZE, 3)
+        assert record.film_steps[0] == 0
+        assert record.film_steps[-1] == record.steps - 1
+        assert not record.outcome.is_void
+        assert outcome_from_json(record.to_json()) == record.outcome
+
+
+def test_the_executor_is_part_of_the_policy_under_test(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+    newest = run_rollouts(replace(spec, executor="latest", episodes=2), workers=0)
+    assert [r.trace_hash for r in newest] != [r.trace_hash for r in records[:2]]
+    assert newest[0].factors == records[0].factors
+
+
+def test_progress_ends_with_all_episodes(spec: RolloutSpec) -> None:
+    seen: list[tuple[int, int]] = []
+    run_rollouts(replace(spec, episodes=2), workers=0, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(2, 2)]
+
+
+@given(st.integers(0, 2**31), st.integers(0, 2**20))
+def test_seeds_of_two_purposes_roots_or_indices_never_meet(root: int, index: int) -> None:
+    seeds = [seed_of(p, r, i) for p in Purpose for r in (root, root + 1, index) for i in (index, index + 1, root)]
+    distinct = {(p, r, i) for p in Purpose for r in (root, root + 1, index) for i in (index, index + 1, root)}
+    assert len(set(seeds)) == len(distinct)
+    assert all(0 <= s < 2**62 for s in seeds)
+
+
+def test_no_two_of_many_thousand_seeds_are_equal() -> None:
+    seeds = {seed_of(p, root, i) for p in Purpose for root in range(4) for i in range(2000)}
+    assert len(seeds) == len(Purpose) * 4 * 2000
+
+
+def test_a_seed_means_the_same_conditions_in_ten_years() -> None:
+    assert seed_of(Purpose.TRAIN, 0, 0) == 1788320217605367667
+    assert seed_of(Purpose.REPORT, 7, 123) == 1269442091491712122
+
+
+@given(st.integers(1, 300), st.integers(1, 12))
+def test_a_film_shows_the_first_frame_the_last_and_none_twice(length: int, count: int) -> None:
+    steps = film_steps(length, count)
+    assert steps[0] == 0
+    assert steps[-1] == (length - 1 if count > 1 else 0)
+    assert len(set(steps)) == len(steps) <= min(count, length)
+
+
+def test_a_screen_is_found_again_by_content_and_its_numbers_recomputed(spec: RolloutSpec, tmp_path: Path) -> None:
+    seen: list[int] = []
+    first = screen(spec, tmp_path, workers=0)
+    again = screen(spec, tmp_path, workers=0, progress=lambda done, _: seen.append(done))
+    assert again.path == first.path
+    assert again.outcomes == first.outcomes
+    assert seen == [spec.episodes]
+    assert first.counts.n == spec.episodes
+    assert first.to_json()["evidence"] == "sim"
+    assert first.verdict in (ScreenVerdict.BROKEN, ScreenVerdict.UNDECIDED)
+    stored = read_json(first.path / "screen.json")
+    stored["rollouts"][0] |= {"outcome": "success", "detail": ""}
+    write_atomic(first.path / "screen.json", json.dumps(stored))
+    assert read_screen(first.path).counts.successes == first.counts.successes + (0 if first.outcomes[stored["rollouts"][0]["seed"]].is_success else 1)
+
+
+@pytest.mark.parametrize("change", [{"executor": "latest"}, {"seed": 9}, {"purpose": Purpose.REPORT}, {"ranges": ARM_PRESETS["shifted"]}, {"episodes": 2}])
+def test_another_executor_seed_purpose_or_range_is_another_screen(change: dict[str, object], spec: RolloutSpec, tmp_path: Path) -> None:
+    small = replace(spec, episodes=1)
+    assert screen(small, tmp_path, workers=0).path != screen(replace(small, **change), tmp_path, workers=0).path  # type: ignore[arg-type]
+
+
+def test_a_screen_that_was_killed_before_its_end_is_run_again(spec: RolloutSpec, tmp_path: Path) -> None:
+    small = replace(spec, episodes=2)
+    first = screen(small, tmp_path, workers=0)
+    (first.path / "screen.json").unlink()
+    assert screen(small, tmp_path, workers=0).outcomes == first.outcomes
+
+
+def test_a_film_of_each_kind_of_ending_is_kept(spec: RolloutSpec, tmp_path: Path) -> None:
+    report = screen(replace(spec, episodes=3), tmp_path, workers=0)
+    films = np.load(report.path / "films.npz")
+    kept = {name.split("/")[0] for name in films.files}
+    assert {str(report.outcomes[int(seed)]) for seed in kept} == {str(o) for o in report.outcomes.values()}
+
+
+def test_a_checkpoint_that_is_missing_or_of_another_convention_is_refused(spec: RolloutSpec, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=CARD):
+        run_rollouts(replace(spec, checkpoint=tmp_path), workers=0)
+    for file in spec.checkpoint.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    card = read_json(tmp_path / CARD)
+    card["action_spec"]["dimensions"][0]["unit"] = "rad"
+    write_atomic(tmp_path / CARD, json.dumps(card))
+    with pytest.raises(ConventionError, match=r"shoulder_pan\.pos"):
+        run_rollouts(replace(spec, checkpoint=tmp_path, episodes=1), workers=0)
+
+
+def test_an_unknown_executor_is_refused(spec: RolloutSpec) -> None:
+    with pytest.raises(UsageError):
+        run_rollouts(replace(spec, executor="newst", episodes=1), workers=0)
