@@ -1,0 +1,1 @@
+"""Checks: one file a family, in the order of diagnosis."""

@@ -95,4 +95,4 @@ def _averaged(frame: NDArray[np.uint8], cell: int) -> NDArray[np.float32]:
     if cell == 1:
         return frame.astype(np.float32)
     side = frame.shape[0] // cell
-    return frame.reshape(side, cell, side, cell, 3).mean(axis=(1, 3), dtype=np.float32)
+    return np.asarray(frame.reshape(side, cell, side, cell, 3).mean(axis=(1, 3), dtype=np.float32))

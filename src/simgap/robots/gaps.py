@@ -119,17 +119,17 @@ def _sign(rng: np.random.Generator) -> Gap:
 
 
 def _scale(rng: np.random.Generator) -> Gap:
-    scale = rng.uniform(0.60, 0.78) if rng.random() < 0.5 else rng.uniform(1.25, 1.45)
+    scale = rng.uniform(0.55, 0.70) if rng.random() < 0.5 else rng.uniform(1.40, 1.60)
     return Gap(kind=GapKind.ACTION_SCALE, joint=SO101_JOINTS[int(rng.choice([1, 2, 3]))], multiplier=round(float(scale), 3))
 
 
 def _camera(rng: np.random.Generator) -> Gap:
     if rng.random() < 0.6:
-        factors = {f"front_camera_d{a}_m": _signed(rng, 0.015, 0.045) for a in "xyz"}
-        factors |= {f"front_camera_{a}_deg": _signed(rng, 2.0, 6.0) for a in ("pitch", "yaw")} | {"front_camera_roll_deg": _signed(rng, 1.0, 5.0)}
+        factors = {f"front_camera_d{a}_m": _signed(rng, 0.02, 0.05) for a in "xyz"}
+        factors |= {f"front_camera_{a}_deg": _signed(rng, 4.0, 8.0) for a in ("pitch", "yaw")} | {"front_camera_roll_deg": _signed(rng, 3.0, 8.0)}
     else:
         factors = {f"wrist_camera_d{a}_m": _signed(rng, 0.003, 0.010) for a in "xyz"}
-        factors |= {f"wrist_camera_{a}_deg": _signed(rng, 4.0, 9.0) for a in ("pitch", "yaw")} | {"wrist_camera_roll_deg": _signed(rng, 1.0, 6.0)}
+        factors |= {f"wrist_camera_{a}_deg": _signed(rng, 5.0, 9.0) for a in ("pitch", "yaw")} | {"wrist_camera_roll_deg": _signed(rng, 3.0, 8.0)}
     return Gap(kind=GapKind.CAMERA_SHIFT, factors=factors)
 
 
@@ -148,11 +148,11 @@ def _light(rng: np.random.Generator) -> Gap:
 
 
 def _latency(rng: np.random.Generator) -> Gap:
-    return Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": float(rng.integers(4, 8))})
+    return Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": float(rng.integers(6, 10))})
 
 
 def _narrow(_: np.random.Generator) -> Gap:
-    return Gap(kind=GapKind.NARROW_DATA, placements={"target_x_m": (0.13, 0.225), "target_y_m": (-0.125, 0.125)})
+    return Gap(kind=GapKind.NARROW_DATA, placements={"target_x_m": (0.13, 0.225), "target_y_m": (-0.12, 0.12)})
 
 
 _DRAW: Mapping[GapKind, Callable[[np.random.Generator], Gap]] = {

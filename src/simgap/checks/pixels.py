@@ -1,0 +1,148 @@
+"""Pixels: does the robot show the policy the pictures it was trained on, and if not, is it the camera or the light?
+
+Each camera's first frames of some trials are compared with the simulator's rendering of the same scene: the arm at the
+measured joint angles, the objects where the operator measured them. Two groups of factors are then fitted apart, the
+camera's pose and the light and colours; the group that explains the difference is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.checks.base import Cause, CheckResult, Family, Verdict
+from simgap.checks.fit_pixels import PixelFit, Still, fit_group, residual
+from simgap.envs.base import TaskEnv
+from simgap.episodes.reader import Dataset
+from simgap.provenance import child_rng
+
+LIMIT = 6.0
+"""Mean absolute difference, in 1/255, that sensor noise, compression and everyday tolerances stay under."""
+EXPLAINED = 0.5
+"""A group explains the difference when it takes away this share of what lies above the floor."""
+FLOOR = 2.5
+"""What sensor noise and video compression leave of a perfect fit, in 1/255."""
+STILLS = 4
+"""Scenes compared; each adds render time to every step of the search."""
+
+LIGHT_FACTORS = ("light_intensity", "light_warmth", "light_azimuth_deg", "table_grey", "target_hue_deg", "distractor_hue_deg")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CameraComparison:
+    """One camera against the simulator."""
+
+    camera: str
+    difference: float
+    """At nominal factors, 1/255."""
+    light: PixelFit | None = None
+    pose: PixelFit | None = None
+
+    @property
+    def differs(self) -> bool:
+        """True when the pictures are not the same."""
+        return self.difference > LIMIT
+
+    def explained(self, fit: PixelFit | None) -> float:
+        """Return which share of the difference above the floor a fit takes away."""
+        if fit is None or self.difference <= FLOOR:
+            return 0.0
+        return float(np.clip((self.difference - fit.residual) / (self.difference - FLOOR), 0.0, 1.0))
+
+
+def pose_factors(env: TaskEnv, camera: str) -> list[str]:
+    """Return the factors that move one camera, without its lens."""
+    return [name for name in env.factor_space.factors if name.startswith(f"{camera}_camera_") and "fovy" not in name]
+
+
+def first_frames(log: Dataset, camera: str, count: int = STILLS) -> list[Still]:
+    """Return the first frame of the first trials of a log, with what was measured."""
+    stills = []
+    for index in range(min(count, log.n_episodes)):
+        episode = log.episode(index, images=False)
+        frames: NDArray[np.uint8] = np.empty((len(episode), *log.frame_shape(camera)), np.uint8)
+        log.decode(index, camera, frames)
+        stills.append(Still(frame=frames[0].copy(), state=episode.state[0], placements=episode.factors))
+    return stills
+
+
+def compare_camera(env: TaskEnv, camera: str, stills: Sequence[Still], seed: int) -> CameraComparison:
+    """Compare one camera and, if it differs, fit both groups of causes."""
+    difference = residual(env, camera, stills, {})
+    if difference <= LIMIT:
+        return CameraComparison(camera=camera, difference=difference)
+    space = env.factor_space.factors
+    light = fit_group(env, camera, stills, {n: (space[n].low, space[n].high) for n in LIGHT_FACTORS}, rng=child_rng(seed, "light", camera))
+    bounds = {n: (space[n].low, space[n].high) for n in pose_factors(env, camera)}
+    # A pose search can end in a side valley; a second start costs seconds and only the better one counts.
+    poses = [fit_group(env, camera, stills, bounds, rng=child_rng(seed, "pose", camera, start), generations=30) for start in range(2)]
+    return CameraComparison(camera=camera, difference=difference, light=light, pose=min(poses, key=lambda f: f.residual))
+
+
+def check_pixels(env: TaskEnv, stills: Mapping[str, Sequence[Still]], *, assumes: tuple[str, ...] = (), seed: int = 0) -> CheckResult:
+    """Compare every camera and name what changed.
+
+    Args:
+        env: renders the simulator's side, at the size of the stills.
+        stills: camera -> robot pictures of known scenes.
+        assumes: assumptions of the simulator's side.
+        seed: of the searches.
+    """
+    if not stills or not all(stills.values()):
+        return CheckResult(family=Family.PIXELS, name="pictures", verdict=Verdict.NOT_RUN, sentence="No trial left a frame to compare.", assumes=assumes)
+    compared = [compare_camera(env, camera, pictures, seed) for camera, pictures in stills.items()]
+    worst = max(compared, key=lambda c: c.difference)
+    numbers: dict[str, Any] = {c.camera: _numbers(c) for c in compared}
+    base: dict[str, Any] = {
+        "family": Family.PIXELS,
+        "name": "pictures against the simulator's",
+        "statistic": f"mean difference of the {worst.camera} picture",
+        "value": worst.difference,
+        "threshold": LIMIT,
+        "unit": "1/255",
+        "n": len(next(iter(stills.values()))),
+        "assumes": assumes,
+    }
+    different = [c for c in compared if c.differs]
+    if not different:
+        sentence = (
+            f"The robot's pictures are the training pictures to within {worst.difference:.1f}/255 ({worst.camera}; up to {LIMIT:g} is noise and tolerance)."
+        )
+        return CheckResult(**base, verdict=Verdict.OK, sentence=sentence, numbers=numbers)
+    light, pose = (float(np.mean([c.explained(f) for c, f in pairs])) for pairs in ([(c, c.light) for c in different], [(c, c.pose) for c in different]))
+    cause, sentence, fitted = _decide(different, light, pose)
+    numbers["fitted"] = fitted
+    numbers["explained"] = {"light and colour": light, "camera pose": pose}
+    return CheckResult(**base, verdict=Verdict.BROKEN, sentence=sentence, cause=cause, numbers=numbers)
+
+
+def _decide(different: Sequence[CameraComparison], light: float, pose: float) -> tuple[Cause, str, dict[str, float]]:
+    names = " and ".join(c.camera for c in different)
+    before = ", ".join(f"{c.difference:.1f}" for c in different)
+    if max(light, pose) < EXPLAINED:
+        text = f"The {names} pictures differ by {before}/255; neither another camera pose ({pose:.0%}) nor other light ({light:.0%}) explains it."
+        return Cause.PIXELS_OTHER, text, {}
+    if pose > light:
+        fitted = {n: v for c in different if c.pose for n, v in c.pose.values.items()}
+        after = ", ".join(f"{c.pose.residual:.1f}" for c in different if c.pose)
+        text = f"The {names} camera has moved: its pictures differ by {before}/255; another pose brings that to {after} "
+        text += f"({pose:.0%} explained), other light explains {light:.0%}."
+        return Cause.CAMERA_SHIFT, text, fitted
+    fits = [c.light for c in different if c.light]
+    fitted = {n: float(np.mean([f.values[n] for f in fits])) for n in LIGHT_FACTORS}
+    after = ", ".join(f"{f.residual:.1f}" for f in fits)
+    text = f"Light or colours have changed: the {names} pictures differ by {before}/255; other light brings that to {after} "
+    text += f"({light:.0%} explained), another camera pose explains {pose:.0%}."
+    return Cause.LIGHT_COLOUR, text, fitted
+
+
+def _numbers(comparison: CameraComparison) -> dict[str, Any]:
+    found: dict[str, Any] = {"difference": comparison.difference}
+    for name, fit in (("light", comparison.light), ("pose", comparison.pose)):
+        if fit is not None:
+            found[name] = {"residual": fit.residual, "values": dict(fit.values), "evaluations": fit.evaluations}
+    return found

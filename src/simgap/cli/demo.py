@@ -1,0 +1,103 @@
+"""``simgap demo``: two turns of the loop on a sealed surrogate arm, with a report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simgap.loop import TurnResult
+
+HELP = "run two turns of the loop on an embedded arm and write report.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("--quick", action="store_true", help="three minutes instead of twelve; the intervals are wide")
+    parser.add_argument("--gap", default="random", metavar="KIND", help="what the surrogate hides: random (default), none, or a kind such as camera_shift")
+    parser.add_argument("--workers", type=int, default=None, help="worker processes; by default one a core")
+    parser.add_argument("--cache", type=Path, default=None, help="where datasets, policies and screens are shared between runs (default runs/cache)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo."""
+    from simgap.cli._reporter import ConsoleReporter
+    from simgap.loop import TurnSpec, run_turns
+    from simgap.loop.reporting import report_model
+    from simgap.loop.turn import exit_code
+    from simgap.machine import require_offscreen, usable_cores
+    from simgap.report import write_report
+    from simgap.robots.gaps import parse_gap
+
+    parse_gap(args.gap)
+    require_offscreen()
+    spec = TurnSpec.quick(seed=args.seed, gap=args.gap) if args.quick else TurnSpec(seed=args.seed, gap=args.gap)
+    size = "quick" if args.quick else "full"
+    out = args.out or Path("runs") / f"demo-{size}-s{args.seed}-{args.gap}"
+    cache = args.cache or Path("runs") / "cache"
+    workers = args.workers or usable_cores()
+    result = run_turns(spec, out, cache, ConsoleReporter(args.quiet), workers=workers)
+    path = write_report(report_model(result, _command(args)), out / "report.html")
+    emit(args, _document(result, path), lambda console: _show(console, result, path))
+    return exit_code(result)
+
+
+def _command(args: argparse.Namespace) -> str:
+    parts = ["simgap demo", f"--seed {args.seed}", f"--gap {args.gap}"] + (["--quick"] if args.quick else [])
+    return " ".join(parts)
+
+
+def _document(result: TurnResult, report: Path) -> dict[str, Any]:
+    from simgap.loop.words import verdict_sentence
+    from simgap.statistics import tally
+
+    def turn(which: Any) -> dict[str, Any] | None:
+        if which is None:
+            return None
+        counts = tally(r.outcome for r in which.results)
+        return {
+            "checkpoint": str(which.checkpoint),
+            "executor": which.executor,
+            "screens": [{"conditions": c, **{k: v for k, v in s.to_json().items() if k != "stamp"}} for c, s in which.screens],
+            "surrogate_in_use": None
+            if which.in_use is None
+            else {"successes": counts.successes, "n": counts.n, "failures": counts.failures, "voids": counts.voids},
+        }
+
+    paired = result.paired
+    return {
+        "evidence": "surrogate",
+        "verdict": verdict_sentence(result),
+        "seed": result.spec.seed,
+        "turn_1": turn(result.first),
+        "diagnosis": None if result.diagnosis is None else result.diagnosis.to_json(),
+        "plan": None if result.plan is None else result.plan.to_json(),
+        "turn_2": turn(result.second),
+        "paired_difference": None
+        if paired is None
+        else {"point": paired.difference.point, "low": paired.difference.low, "high": paired.difference.high, "p_value": paired.p_value},
+        "turn_2_is_better": result.is_better,
+        "seal": {"commitment": result.seal, "gap": None if result.gap is None else result.gap.to_json()},
+        "diagnosis_agrees": result.diagnosis_agrees,
+        "report": str(report),
+        "duration_s": round(result.duration_s, 1),
+    }
+
+
+def _show(console: Console, result: TurnResult, report: Path) -> None:
+    from simgap.loop.words import finding_name, verdict_sentence
+
+    console.print(verdict_sentence(result))
+    if result.diagnosis is not None and result.gap is not None:
+        console.print(f"diagnosed  {result.diagnosis.cause} ({finding_name(result.diagnosis)}): {result.diagnosis.sentence}")
+        console.print(f"sealed     {result.gap.kind}: {result.gap.sentence()}")
+        console.print(
+            "           the diagnosis was in the ledger before the seal was opened; " + ("they agree" if result.diagnosis_agrees else "they do NOT agree")
+        )
+    console.print("evidence   simulated and surrogate only: it says nothing about a real robot")
+    console.print(f"report     {report}")

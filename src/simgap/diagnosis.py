@@ -1,0 +1,196 @@
+"""Runs the checks in order and names the broken thing, with the numbers, the remedy and the next command.
+
+Order: evaluation, data, pixels, replay, execution, plant, policy. The first broken check is the diagnosis, because what
+comes later rests on what comes earlier; the policy is blamed last. "Cannot tell yet" is an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simgap.checks.base import Cause, CheckResult, Family, Verdict
+from simgap.checks.data import check_data
+from simgap.checks.data_report import Severity
+from simgap.checks.evaluation import check_evaluation
+from simgap.checks.execution import check_execution
+from simgap.checks.pixels import check_pixels, first_frames
+from simgap.checks.plant import check_plant
+from simgap.checks.policy import check_policy
+from simgap.checks.replay import check_replay, motions_of
+from simgap.envs import make_env
+from simgap.envs.factors import FactorRanges
+from simgap.episodes.reader import Dataset, open_dataset
+from simgap.policies.checkpoint import read_card
+from simgap.policies.execution import parse_executor
+from simgap.provenance import assumptions, child_rng
+from simgap.rollouts.screen import ScreenReport
+from simgap.trials.batch import read_results
+
+REMEDIES: Mapping[Cause, str] = {
+    Cause.NONE: "Nothing to repair. Run more trials if you need a narrower interval.",
+    Cause.EVALUATION: "Repair the evaluation before reading any rate: repeat the void trials and use fresh seeds.",
+    Cause.DATA: "Repair the dataset and train again; every later number rests on it.",
+    Cause.CAMERA_SHIFT: "Put the camera back, or train on with episodes rendered from the fitted pose and its surroundings.",
+    Cause.LIGHT_COLOUR: "Restore the light, or train on with episodes under the fitted light and colours and their surroundings.",
+    Cause.PIXELS_OTHER: "Look at the film strips: something in view is not in the simulator. Model it or remove it.",
+    Cause.ACTION_SIGN: "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault.",
+    Cause.ACTION_SCALE: "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at fault.",
+    Cause.EXECUTION: "Repair the executor: reset it at each episode and index chunks from the observation's step.",
+    Cause.ACTION_LATENCY: "Shorten the delay, or train on with episodes under the measured delay.",
+    Cause.PLANT_GAIN: "Train on with episodes under the measured servo stiffness.",
+    Cause.NARROW_DATA: "Train on with episodes from the whole area in use, half of each batch from where it fails.",
+    Cause.POLICY: "Look at the failure modes; train longer or on more episodes, and screen again.",
+    Cause.UNKNOWN: "Run the trials named below, then diagnose again.",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnEvidence:
+    """What a diagnosis reads; every field is on disk."""
+
+    env: str
+    training: Path
+    """Dataset the policy was trained on."""
+    training_ranges: FactorRanges
+    checkpoint: Path
+    executor: str
+    screen: ScreenReport
+    in_use: Path
+    """Trial log with objects as they lie in use."""
+    training_conditions: Path
+    """Trial log with objects placed as in the training set."""
+    replays: Path
+    """Replays of the first episodes of ``training`` on the robot."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """Which thing is broken."""
+
+    cause: Cause
+    family: Family | None
+    sentence: str
+    checks: tuple[CheckResult, ...]
+    remedy: str
+    next_command: str = ""
+    more_trials: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers of the broken check; what targeting reads."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "cause": str(self.cause),
+            "family": None if self.family is None else str(self.family),
+            "sentence": self.sentence,
+            "remedy": self.remedy,
+            "next_command": self.next_command,
+            "more_trials": self.more_trials,
+            "parameters": dict(self.parameters),
+            "checks": [c.to_json() for c in self.checks],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Diagnosis:
+        """Rebuild a diagnosis from :meth:`to_json`."""
+        checks = tuple(
+            CheckResult(
+                **{**row, "family": Family(row["family"]), "verdict": Verdict(row["verdict"]), "cause": Cause(row["cause"]), "assumes": tuple(row["assumes"])}
+            )
+            for row in data["checks"]
+        )
+        family = None if data["family"] is None else Family(data["family"])
+        rest = {k: data[k] for k in ("sentence", "remedy", "next_command", "more_trials", "parameters")}
+        return cls(cause=Cause(data["cause"]), family=family, checks=checks, **rest)
+
+
+def decide(checks: Sequence[CheckResult]) -> Diagnosis:
+    """Return the diagnosis that follows from checks in the order of diagnosis: the first broken one.
+
+    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that would.
+    """
+    ordered = sorted(checks, key=lambda c: list(Family).index(c.family))
+    for check in ordered:
+        if check.verdict is Verdict.BROKEN:
+            return Diagnosis(
+                cause=check.cause, family=check.family, sentence=check.sentence, checks=tuple(ordered), remedy=REMEDIES[check.cause], parameters=check.numbers
+            )
+    unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
+    if unsure:
+        more = max((c.more_trials or 0) for c in unsure) or None
+        sentence = f"Cannot tell yet. {unsure[0].sentence}" + (f" Run {more} more trials of that set." if more else "")
+        return Diagnosis(cause=Cause.UNKNOWN, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.UNKNOWN], more_trials=more)
+    sentence = f"Nothing broken was found. {ordered[-1].sentence}"
+    return Diagnosis(cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE])
+
+
+def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = None) -> Diagnosis:
+    """Run every check on a turn's evidence and decide.
+
+    Args:
+        evidence: logs and screen of the turn.
+        progress: told the family before each check runs.
+    """
+    training, in_use = open_dataset(evidence.training), open_dataset(evidence.in_use)
+    conditions, replays = open_dataset(evidence.training_conditions), open_dataset(evidence.replays)
+    shared = tuple(sorted(assumptions(training.spec.stamp)))
+    spec = training.spec.action_spec
+    robot, simulator = motions_of(replays), motions_of(training, replays.n_episodes)
+    steps: tuple[tuple[Family, Callable[[], CheckResult]], ...] = (
+        (Family.EVALUATION, lambda: _evaluation(evidence, training, in_use, conditions, replays)),
+        (Family.DATA, lambda: _data(evidence.training)),
+        (Family.PIXELS, lambda: _pixels(evidence, training, in_use, shared)),
+        (Family.REPLAY, lambda: check_replay(robot, simulator, spec, assumes=shared, rng=child_rng(evidence.seed, "replay bootstrap"))),
+        (Family.EXECUTION, lambda: _execution(evidence, in_use)),
+        (Family.PLANT, lambda: check_plant(robot, simulator, spec, assumes=shared)),
+        (Family.POLICY, lambda: check_policy(read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate)),
+    )
+    results = []
+    for family, run in steps:
+        if progress:
+            progress(str(family))
+        results.append(run())
+    return decide(results)
+
+
+def _evaluation(evidence: TurnEvidence, training: Dataset, in_use: Dataset, conditions: Dataset, replays: Dataset) -> CheckResult:
+    trained = frozenset(training.episode(i, images=False).seed for i in range(training.n_episodes))
+    sets = {"trials in use": read_results(in_use), "trials under training conditions": read_results(conditions)}
+    return check_evaluation(sets, trained, frozenset(evidence.screen.outcomes))
+
+
+def _data(path: Path) -> CheckResult:
+    report = check_data(path)
+    faults = [f for f in report.findings if f.severity is Severity.FAULT]
+    base: dict[str, Any] = {
+        "family": Family.DATA,
+        "name": "training set against its own description",
+        "numbers": {"faults": [f.code for f in faults]},
+        "statistic": "faults",
+        "value": float(len(faults)),
+        "threshold": 0.0,
+    }
+    if faults:
+        return CheckResult(
+            **base, verdict=Verdict.BROKEN, cause=Cause.DATA, sentence=f"The training set is faulty: {'; '.join(f.sentence for f in faults[:3])}"
+        )
+    return CheckResult(**base, verdict=Verdict.OK, sentence=f"The training set is what it says: {len(report.findings)} remarks, no fault.")
+
+
+def _pixels(evidence: TurnEvidence, training: Dataset, log: Dataset, shared: tuple[str, ...]) -> CheckResult:
+    env = make_env(evidence.env, image_size=training.spec.image_size[0])
+    try:
+        return check_pixels(env, {camera: first_frames(log, camera) for camera in training.spec.cameras}, assumes=shared, seed=evidence.seed)
+    finally:
+        env.close()
+
+
+def _execution(evidence: TurnEvidence, log: Dataset) -> CheckResult:
+    chunk = read_card(evidence.checkpoint).architecture.chunk
+    executor = parse_executor(evidence.executor)
+    episodes = [log.episode(i, images=False) for i in range(log.n_episodes)]
+    return check_execution(episodes, executor, executor.build(log.spec.action_spec, chunk), chunk)

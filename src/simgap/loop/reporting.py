@@ -1,0 +1,257 @@
+"""Fills the report's model from what a run left on disk; every number is read back, none is typed."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simgap import __version__
+from simgap.diagnosis import Diagnosis
+from simgap.envs import make_env
+from simgap.episodes.reader import Dataset, open_dataset
+from simgap.ledger import Ledger, Row, RowKind
+from simgap.loop.results import Turn, TurnResult
+from simgap.loop.words import blind_spots, finding_name, held_values, next_command, summary_of_row, verdict_sentence
+from simgap.provenance import library_version
+from simgap.report import model as m
+from simgap.rollouts.record import film_steps
+from simgap.statistics import tally
+from simgap.targeting import DataPlan
+from simgap.trials.batch import TrialResult, read_results
+from simgap.types import EvidenceKind
+
+FILM_FAILURES = 4
+"""Failed trials of turn 1 shown as film strips."""
+
+
+def report_model(result: TurnResult, command: str) -> m.ReportModel:
+    """Return the report of a run.
+
+    Args:
+        result: a finished run.
+        command: what the user typed.
+    """
+    with Ledger(result.folder / "ledger.db") as ledger:
+        ledger.verify()
+        rows = ledger.rows()
+        claims = ledger.claims()
+        head = ledger.head[1]
+    turns = [t for t in (result.first, result.second) if t is not None]
+    return m.ReportModel(
+        title=f"Two turns of the loop on {result.spec.env}, seed {result.spec.seed}",
+        env=result.spec.env,
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        command=command,
+        verdict=verdict_sentence(result),
+        duration_s=result.duration_s,
+        versions={"simgap": __version__, "python": platform.python_version()} | {n: library_version(n) for n in ("mujoco", "torch", "numpy", "av")},
+        claims=claims,
+        rates=_rates(turns),
+        paired=_paired(result),
+        failures=[f for t in turns for f in _failures(t)],
+        films=_films(result),
+        diagnosis=_diagnosis(result),
+        seal=_seal(result, rows),
+        plan=_plan(result),
+        blind_spots=blind_spots(result),
+        stamps=_stamps(result, turns),
+        seeds=_seeds(result),
+        ledger=[_entry(r) for r in rows],
+        ledger_head=head,
+    )
+
+
+def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
+    rates = []
+    for turn in turns:
+        # A turn that corrects a convention keeps its policy, and so its screen: shown once.
+        for conditions, report in turn.screens if turn.number == 1 or turn.screens != turns[0].screens else ():
+            rates.append(
+                m.Rate(label="Sim screen", turn=turn.number, source=EvidenceKind.SIM, estimate=report.rate, conditions=conditions, verdict=str(report.verdict))
+            )
+        for label, log, conditions in (
+            ("Surrogate, in use", turn.in_use, "objects as they lie in use"),
+            ("Surrogate, training conditions", turn.conditions, "objects placed as in the training set"),
+        ):
+            if log is not None:
+                counts = tally(r.outcome for r in read_results(open_dataset(log)))
+                rates.append(
+                    m.Rate(label=label, turn=turn.number, source=EvidenceKind.SURROGATE, estimate=counts.estimate(), conditions=conditions, voids=counts.voids)
+                )
+    return rates
+
+
+def _paired(result: TurnResult) -> list[m.Paired]:
+    if result.paired is None:
+        return []
+    return [m.Paired(old="turn 1", new="turn 2", source=EvidenceKind.SURROGATE, result=result.paired, conditions="the same initial conditions, in use")]
+
+
+def _failures(turn: Turn) -> list[m.FailureModes]:
+    found = []
+    for label, log in (("Surrogate, in use", turn.in_use), ("Surrogate, training conditions", turn.conditions)):
+        if log is not None:
+            counts = tally(r.outcome for r in read_results(open_dataset(log)))
+            found.append(
+                m.FailureModes(label=label, turn=turn.number, source=EvidenceKind.SURROGATE, successes=counts.successes, n=counts.n, modes=counts.failures)
+            )
+    return found
+
+
+def _films(result: TurnResult) -> list[m.FilmStrip]:
+    films: list[m.FilmStrip] = []
+    if result.first.in_use is not None:
+        log = open_dataset(result.first.in_use)
+        results = read_results(log)
+        films += [_film(log, r, "Surrogate, turn 1") for r in _failed(results, FILM_FAILURES)]
+        films += [_film(log, r, "Surrogate, turn 1") for r in results if r.outcome.is_success][:1]
+    if result.second is not None and result.second.in_use is not None:
+        log = open_dataset(result.second.in_use)
+        results = read_results(log)
+        films += [_film(log, r, "Surrogate, turn 2") for r in _failed(results, 2)]
+        shown = {f.seed for f in films if f.outcome.is_success is False}
+        repaired = [r for r in results if r.outcome.is_success and r.seed in shown]
+        successes = repaired or [r for r in results if r.outcome.is_success]
+        note = "the same initial condition that failed in turn 1" if repaired else ""
+        films += [_film(log, r, "Surrogate, turn 2", note) for r in successes[:1]]
+    return films
+
+
+def _failed(results: Sequence[TrialResult], count: int) -> list[TrialResult]:
+    """Return failed trials, one of each mode before a second of any."""
+    by_mode: dict[str, list[TrialResult]] = {}
+    for result in results:
+        if not result.outcome.is_success and not result.outcome.is_void:
+            by_mode.setdefault(result.outcome.detail, []).append(result)
+    rounds = [modes[i] for i in range(count) for modes in by_mode.values() if i < len(modes)]
+    return rounds[:count]
+
+
+def _film(log: Dataset, result: TrialResult, label: str, note: str = "") -> m.FilmStrip:
+    episode = log.episode(result.index)
+    keep = film_steps(len(episode))
+    cameras = {c: [frames[i] for i in keep] for c, frames in episode.images.items()}
+    return m.FilmStrip(
+        label=label,
+        outcome=result.outcome,
+        source=EvidenceKind.SURROGATE,
+        times_s=[float(episode.time_s[i]) for i in keep],
+        cameras=cameras,
+        seed=result.seed,
+        note=note,
+    )
+
+
+def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
+    found = result.diagnosis
+    if found is None:
+        return None
+    checks = [
+        m.CheckResult(
+            family=str(c.family),
+            name=c.name,
+            verdict=m.CheckVerdict(str(c.verdict)),
+            sentence=c.sentence,
+            statistic=c.statistic,
+            value=c.value,
+            threshold=c.threshold,
+            unit=c.unit,
+            n=c.n,
+            shared_assumptions=c.assumes,
+        )
+        for c in found.checks
+    ]
+    return m.Diagnosis(
+        broken=finding_name(found),
+        family=None if found.family is None else str(found.family),
+        sentence=found.sentence,
+        numbers=_numbers(found),
+        checks=checks,
+        remedy=found.remedy,
+        next_command=found.next_command or next_command(result),
+    )
+
+
+def _numbers(found: Diagnosis) -> list[m.Fact]:
+    broken = next((c for c in found.checks if c.family == found.family), None)
+    if broken is None or broken.value is None:
+        return []
+    facts = [m.Fact(name=broken.statistic, value=f"{broken.value:.3g} {broken.unit}".strip(), note=f"limit {broken.threshold:.3g}" if broken.threshold else "")]
+    for name, value in list(dict(found.parameters.get("fitted", {})).items())[:8]:
+        facts.append(m.Fact(name=f"fitted {name}", value=f"{value:.3g}"))
+    return facts
+
+
+def _seal(result: TurnResult, rows: Sequence[Row]) -> m.Seal:
+    order = [_entry(r) for r in rows if r.kind in (RowKind.COMMITMENT, RowKind.SEAL_OPENED) or r.key == "diagnosis"]
+    diagnosed = "not diagnosed" if result.diagnosis is None else str(result.diagnosis.cause)
+    held = None if result.gap is None else str(result.gap.kind)
+    facts = [] if result.gap is None else [m.Fact(name=n, value=v) for n, v in held_values(result.gap)]
+    explanation = "" if result.gap is None else result.gap.sentence()
+    return m.Seal(
+        commitment=result.seal,
+        diagnosed=diagnosed,
+        held=held,
+        agrees=result.diagnosis_agrees,
+        explanation=explanation,
+        held_values=facts,
+        order=order,
+    )
+
+
+def _plan(result: TurnResult) -> m.DataPlan | None:
+    plan: DataPlan | None = result.plan
+    if plan is None:
+        return None
+    space = make_env(result.spec.env, render=False).factor_space.factors
+    factors = [m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after) for n, after in plan.changes.items()]
+    mixture = []
+    if plan.kind == "episodes":
+        mixture = [
+            m.Share(name="first training set", episodes=result.spec.episodes, weight=1.0 - plan.new_share),
+            m.Share(name="targeted episodes", episodes=plan.episodes, weight=plan.new_share),
+        ]
+    corrections = [m.Correction(what=f"command of {n}", was="sent as it is", now=f"divided by {v:.3g}") for n, v in plan.multipliers.items()]
+    by_whom = "the teacher, in the simulator" if plan.kind == "episodes" else ""
+    return m.DataPlan(sentence=plan.sentence, episodes=plan.episodes or None, by_whom=by_whom, factors=factors, mixture=mixture, corrections=corrections)
+
+
+def _before(result: TurnResult, name: str) -> tuple[float, float] | None:
+    found = result.ranges.ranges.get(name)
+    return None if found is None else (float(found[0]), float(found[1]))
+
+
+def _stamps(result: TurnResult, turns: Sequence[Turn]) -> list[m.StampView]:
+    views: list[m.StampView] = []
+    logs: list[tuple[str, Path]] = [(f"training set {i + 1}", d) for i, d in enumerate(turns[-1].datasets)]
+    logs += [(f"trials, turn {t.number}, in use", t.in_use) for t in turns if t.in_use is not None]
+    for label, path in logs:
+        dataset = open_dataset(path)
+        fields: dict[str, Any] = {**dict(dataset.spec.stamp.fields), "fingerprint": dataset.fingerprint}
+        views.append(m.StampView(label=label, hash=dataset.spec.stamp.hash, fields=_short(fields)))
+    for label, report in ((f"screen, turn {t.number}, {c}", r) for t in turns for c, r in t.screens):
+        views.append(m.StampView(label=label, hash=report.stamp.hash, fields=_short(dict(report.stamp.fields))))
+    return views
+
+
+def _short(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave the long list of planned conditions to the log itself."""
+    return {k: v for k, v in fields.items() if k != "plan"}
+
+
+def _seeds(result: TurnResult) -> dict[str, str]:
+    screened = [s for _, r in result.first.screens for s in r.outcomes]
+    tried = [r.seed for r in result.first.results]
+    return {
+        "run": str(result.spec.seed),
+        "screen (select)": f"{len(screened)} seeds, the first {screened[0]}" if screened else "none",
+        "trials": f"{len(tried)} seeds, the first {tried[0]}" if tried else "none",
+        "overlap of the two": str(len(set(screened) & set(tried))),
+    }
+
+
+def _entry(row: Row) -> m.LedgerEntry:
+    return m.LedgerEntry(id=row.id, time=str(row.time), kind=str(row.kind), evidence=row.evidence, summary=summary_of_row(row), hash=row.hash)

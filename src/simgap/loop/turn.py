@@ -1,0 +1,183 @@
+"""Two turns of the loop on a sealed surrogate: claim, trial, diagnosis before the seal, targeted data, trial again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from simgap.cache import StageCache
+from simgap.checks.base import Cause
+from simgap.diagnosis import Diagnosis, TurnEvidence, diagnose
+from simgap.envs import make_env
+from simgap.envs.factors import FactorRanges
+from simgap.ledger import Ledger
+from simgap.loop.record import TurnLedger
+from simgap.loop.results import Turn, TurnResult, compare
+from simgap.loop.spec import Reporter, TurnSpec
+from simgap.loop.stages import Stages
+from simgap.loop.store import save_run
+from simgap.policies.execution import parse_executor
+from simgap.provenance import canonical_json, read_json, write_atomic
+from simgap.robots.gaps import Gap
+from simgap.seeds import Purpose
+from simgap.statistics import ScreenVerdict
+from simgap.targeting import DataPlan, plan_data
+
+DATA_SEED = 0
+"""Seed of the first training set: all runs share it, and so its policy."""
+
+
+def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, workers: int, clock: Callable[[], float] = time.monotonic) -> TurnResult:
+    """Run two turns, or what is missing of them; the same spec and folder go on after a kill.
+
+    Args:
+        spec: sizes and seeds.
+        folder: this run's folder: trials, ledger, diagnosis.
+        cache: shared folder for datasets, checkpoints and screens.
+        reporter: told what is going on.
+        workers: worker processes.
+        clock: seconds, monotonic.
+    """
+    started = clock()
+    env = make_env(spec.env, image_size=spec.image_size, render=False)
+    ranges = env.presets["nominal"]
+    write_atomic(folder / "spec.json", canonical_json(spec.to_json()))
+    stages = Stages(spec, env, StageCache(cache), folder, reporter, workers)
+    with Ledger(folder / "ledger.db") as ledger:
+        book = TurnLedger(ledger)
+        robot = stages.surrogate().open()
+        try:
+            seal = book.commit(robot.seal)
+            first, data = _first_turn(stages, ranges, book)
+            if first.in_use is None or first.conditions is None:
+                return _finished(spec, folder, ranges, first, robot.seal, clock() - started)
+            replays = stages.trials("replay logged actions", "replay", conditions=stages.replay_conditions(data), replay_of=data)
+            book.trials("replay", replays)
+            found = _diagnosis(stages, first, data, ranges, replays)
+            finding = book.finding(found)
+            reporter.say(f"diagnosis (ledger row {finding.id}, seal still closed): {found.sentence}")
+            plan = plan_data(found, ranges, env.factor_space, parse_executor(spec.executor), episodes=spec.target_episodes)
+            book.plan(plan)
+            reporter.say(f"plan: {plan.sentence}")
+            second = _second_turn(stages, first, data, ranges, plan, book) if plan.kind != "nothing" else None
+            book.compared(compare(first, second))
+            gap = robot.open_seal(finding.hash)
+            book.opened(gap, seal, finding)
+            reporter.say(f"seal: {gap.sentence()}")
+        finally:
+            robot.close()
+        book.claims(first, second)
+    return _finished(spec, folder, ranges, first, robot.seal, clock() - started, replays, found, plan, second, gap)
+
+
+def _finished(
+    spec: TurnSpec,
+    folder: Path,
+    ranges: FactorRanges,
+    first: Turn,
+    seal: str,
+    duration_s: float,
+    replays: Path | None = None,
+    diagnosis: Diagnosis | None = None,
+    plan: DataPlan | None = None,
+    second: Turn | None = None,
+    gap: Gap | None = None,
+) -> TurnResult:
+    result = TurnResult(
+        spec=spec,
+        folder=folder,
+        ranges=ranges,
+        first=first,
+        replays=replays,
+        diagnosis=diagnosis,
+        plan=plan,
+        second=second,
+        paired=compare(first, second),
+        seal=seal,
+        gap=gap,
+        duration_s=duration_s,
+    )
+    save_run(result)
+    return result
+
+
+def _first_turn(stages: Stages, ranges: FactorRanges, book: TurnLedger) -> tuple[Turn, Path]:
+    spec = stages.spec
+    data = stages.dataset("teach", ranges, spec.episodes, Purpose.TRAIN, DATA_SEED)
+    checkpoint = stages.checkpoint("train", [data], None, spec.train_steps)
+    report = stages.screen("screen in sim", checkpoint, ranges, spec.executor, spec.screen_episodes)
+    book.screen("turn 1", report)
+    stages.reporter.say(f"screen: {report.rate}, verdict: {report.verdict}")
+    turn = Turn(number=1, datasets=(data,), checkpoint=checkpoint, executor=spec.executor, screens=(("training conditions", report),))
+    if report.verdict is ScreenVerdict.BROKEN:
+        return turn, data
+    tried = {"checkpoint": checkpoint, "executor": spec.executor}
+    in_use = stages.trials("trials in use", "turn1-in-use", conditions=stages.in_use_conditions(), **tried)
+    conditions = stages.trials("trials under training conditions", "turn1-training", conditions=stages.training_conditions(ranges), **tried)
+    book.trials("turn 1, in use", in_use)
+    book.trials("turn 1, training conditions", conditions)
+    return Turn(number=1, datasets=(data,), checkpoint=checkpoint, executor=spec.executor, screens=turn.screens, in_use=in_use, conditions=conditions), data
+
+
+def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, replays: Path) -> Diagnosis:
+    """Diagnose, or read the diagnosis of a run that was interrupted later."""
+    path = stages.run_folder / "diagnosis.json"
+    if path.exists():
+        return Diagnosis.from_json(read_json(path))
+    assert first.in_use is not None
+    assert first.conditions is not None
+    evidence = TurnEvidence(
+        env=stages.spec.env,
+        training=data,
+        training_ranges=ranges,
+        checkpoint=first.checkpoint,
+        executor=first.executor,
+        screen=first.screens[0][1],
+        in_use=first.in_use,
+        training_conditions=first.conditions,
+        replays=replays,
+        seed=stages.spec.seed,
+    )
+    done = 0
+    with stages.reporter.stage("diagnose", "checks") as progress:
+
+        def step(family: str) -> None:
+            nonlocal done
+            progress(done, 7, family)
+            done += 1
+
+        found = diagnose(evidence, step)
+        progress(7, 7, "")
+    write_atomic(path, canonical_json(found.to_json()))
+    return found
+
+
+def _second_turn(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, plan: DataPlan, book: TurnLedger) -> Turn:
+    spec = stages.spec
+    datasets, checkpoint, screens = first.datasets, first.checkpoint, first.screens
+    if plan.kind == "episodes":
+        assert plan.ranges is not None
+        new = stages.dataset("teach where it failed", plan.ranges, plan.episodes, Purpose.TARGET, spec.seed)
+        datasets = (data, new)
+        checkpoint = stages.checkpoint("train on", datasets, [1.0 - plan.new_share, plan.new_share], spec.target_steps, first.checkpoint)
+        half = max(16, spec.screen_episodes // 2)
+        targeted = stages.screen("screen where it failed", checkpoint, plan.ranges, plan.executor, half)
+        base = stages.screen("screen where it worked", checkpoint, ranges, plan.executor, half)
+        screens = (("targeted conditions", targeted), ("first training conditions", base))
+        book.screen("turn 2, targeted conditions", targeted)
+        book.screen("turn 2, first training conditions", base)
+        stages.reporter.say(f"screen: {targeted.rate} where it failed, {base.rate} where it worked; verdict: {targeted.verdict}")
+        if targeted.verdict is ScreenVerdict.BROKEN:
+            return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens)
+    in_use = stages.trials(
+        "trials in use, again", "turn2-in-use", conditions=stages.in_use_conditions(), checkpoint=checkpoint, executor=plan.executor, commands=plan.multipliers
+    )
+    book.trials("turn 2, in use", in_use)
+    return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens, in_use=in_use)
+
+
+def exit_code(result: TurnResult) -> int:
+    """Return 0 when nothing was found broken, 1 for a finding."""
+    nothing = result.diagnosis is not None and result.diagnosis.cause is Cause.NONE
+    return 0 if nothing else 1

@@ -1,0 +1,129 @@
+"""The sentences of a run's report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simgap.checks.base import Cause
+from simgap.diagnosis import Diagnosis
+from simgap.episodes.reader import open_dataset
+from simgap.ledger import Row, RowKind
+from simgap.loop.results import Turn, TurnResult
+from simgap.provenance import assumptions
+from simgap.report.model import BlindSpot
+from simgap.robots.gaps import Gap, GapKind
+from simgap.statistics import tally
+
+NAMES: Mapping[Cause, str] = {
+    Cause.NONE: "nothing found broken",
+    Cause.EVALUATION: "the evaluation",
+    Cause.DATA: "the training data",
+    Cause.CAMERA_SHIFT: "pixels: a camera has moved",
+    Cause.LIGHT_COLOUR: "pixels: light or colours have changed",
+    Cause.PIXELS_OTHER: "pixels: something unmodelled is in view",
+    Cause.ACTION_SIGN: "convention: the sign of a joint's command",
+    Cause.ACTION_SCALE: "convention: the scale of a joint's command",
+    Cause.EXECUTION: "execution of the chunks",
+    Cause.ACTION_LATENCY: "plant: commands take effect late",
+    Cause.PLANT_GAIN: "plant: servo stiffness",
+    Cause.NARROW_DATA: "policy: over-specialised, the training set is narrow",
+    Cause.POLICY: "policy: weak on the robot, cause unknown",
+}
+
+
+def finding_name(found: Diagnosis) -> str | None:
+    """Return the broken thing in a few words; None when it cannot be told yet."""
+    return NAMES.get(found.cause)
+
+
+def verdict_sentence(result: TurnResult) -> str:
+    """Say in one sentence how the run came out, worse or better."""
+    screen = result.first.screens[0][1]
+    if result.diagnosis is None:
+        return f"The sim screen found the policy {screen.verdict} ({screen.rate}); it was not tried on the robot."
+    first = _rate(result.first)
+    name = finding_name(result.diagnosis) or "cannot tell yet"
+    start = f"{screen.rate.successes} of {screen.rate.n} in sim, {first} on the surrogate; diagnosis: {name}."
+    if result.diagnosis.cause is Cause.NONE:
+        return f"{start} No second turn was needed."
+    if result.second is None:
+        return f"{start} No data plan followed from it."
+    if result.paired is None:
+        return f"{start} The second turn did not pass its own screen and was not tried on the robot."
+    difference = result.paired.difference
+    word = "better" if result.is_better else "NOT better"
+    interval = "" if difference.low is None or difference.high is None else f", 95 % interval {100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
+    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * (difference.point or 0):+.0f} points{interval})."
+
+
+def _rate(turn: Turn) -> str:
+    counts = tally(r.outcome for r in turn.results)
+    return f"{counts.successes} of {counts.n}"
+
+
+def held_values(gap: Gap) -> list[tuple[str, str]]:
+    """Return what a gap held, name and value."""
+    if gap.kind is GapKind.NONE:
+        return []
+    if gap.joint:
+        return [(f"multiplier on {gap.joint}", f"{gap.multiplier:g}")]
+    ranges = [(f"{n} in use", f"{a:g} to {b:g}") for n, (a, b) in gap.placements.items()]
+    return ranges + [(n, f"{v:.3g}") for n, v in gap.factors.items()]
+
+
+def next_command(result: TurnResult) -> str:
+    """Return the command that goes on from this run."""
+    plan = result.plan
+    if plan is None or plan.kind == "nothing":
+        return f"simgap trial {result.first.checkpoint} -n 100"
+    return f"simgap target {result.folder}"
+
+
+def blind_spots(result: TurnResult) -> list[BlindSpot]:
+    """Return the assumptions of the policy for which no evidence of this run is independent.
+
+    The set is computed from the stamps: an assumption of the training set is covered when some evidence does not share it.
+    """
+    trained = assumptions(open_dataset(result.first.datasets[0]).spec.stamp)
+    logs = [t for t in (result.first.in_use, result.first.conditions, result.replays) if t is not None]
+    evidence = [assumptions(open_dataset(log).spec.stamp) for log in logs]
+    shared = sorted(a for a in trained if all(a in e for e in evidence)) if evidence else sorted(trained)
+    return [BlindSpot(assumption=a, rests_on_it=_rests(a), how_to_test=_how(a)) for a in shared]
+
+
+def _rests(assumption: str) -> str:
+    name = assumption.split("=", 1)[0]
+    return {
+        "engine": "every contact and every motion",
+        "renderer": "every picture the policy saw, and the pixel check",
+        "judge": "every success and failure mode",
+        "env": "the task itself",
+        "horizon_steps": "what counts as a timeout",
+        "clock": "every delay",
+    }.get(name, "the training set")
+
+
+def _how(assumption: str) -> str:
+    name = assumption.split("=", 1)[0]
+    return {
+        "engine": "a second physics engine, or hardware",
+        "renderer": "a second renderer, or real cameras",
+        "judge": "an external judge, or an operator",
+        "env": "hardware",
+        "horizon_steps": "repeat with another horizon",
+        "clock": "a robot with its own clock",
+    }.get(name, "evidence made without it")
+
+
+def summary_of_row(row: Row) -> str:
+    """Return a ledger row in a few words."""
+    payload = row.payload
+    if row.kind is RowKind.EVIDENCE:
+        return f"{payload['label']}: {payload['successes']} of {payload['n']}"
+    if row.kind is RowKind.COMMITMENT:
+        return f"seal {str(payload['seal_sha256'])[:16]}"
+    if row.kind is RowKind.SEAL_OPENED:
+        return f"seal opened: {payload['gap']['kind']}"
+    if row.key == "diagnosis":
+        return f"diagnosis: {payload['cause']}"
+    return str(payload.get("label") or payload.get("text") or row.kind)

@@ -1,0 +1,124 @@
+"""From a diagnosis to the next batch: a corrected convention, or episodes where the policy needs them, and in what mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from simgap.checks.base import Cause
+from simgap.diagnosis import Diagnosis
+from simgap.envs.factors import FactorRanges, FactorSpace
+from simgap.policies.execution import ExecutorSpec
+
+Range = tuple[float, float]
+
+POSE_SPREAD = 0.08
+"""Half-width of the randomisation around a fitted camera pose, as a share of the factor's bounds: the fit has side valleys."""
+LIGHT_SPREAD = 0.08
+"""The same for light and colours."""
+PLACEMENT_MARGIN = 0.05
+"""Share by which the area seen in use is widened."""
+NEW_SHARE = 0.6
+"""Share of targeted episodes in a batch; the rest keeps what was known (half, never all)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataPlan:
+    """What the next turn changes. Exactly one of: nothing, a convention, or a batch of episodes."""
+
+    kind: str
+    """``nothing``, ``convention`` or ``episodes``."""
+    sentence: str
+    ranges: FactorRanges | None = None
+    """What the new episodes are sampled from."""
+    changes: Mapping[str, Range] = field(default_factory=dict)
+    """The factors that differ from the former training set."""
+    multipliers: Mapping[str, float] = field(default_factory=dict)
+    """Measured multipliers to undo, by dimension."""
+    episodes: int = 0
+    new_share: float = NEW_SHARE
+    executor: str = ""
+    """Executor of the next turn, when it changes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "kind": self.kind,
+            "sentence": self.sentence,
+            "ranges": None if self.ranges is None else self.ranges.to_json(),
+            "changes": {k: list(v) for k, v in self.changes.items()},
+            "multipliers": dict(self.multipliers),
+            "episodes": self.episodes,
+            "new_share": self.new_share,
+            "executor": self.executor,
+        }
+
+
+def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, executor: ExecutorSpec, *, episodes: int) -> DataPlan:
+    """Return what the diagnosis asks for.
+
+    Args:
+        diagnosis: the broken thing and its numbers.
+        training: what the former training set was sampled from.
+        space: factors and their bounds.
+        executor: the executor in use.
+        episodes: size of a targeted batch.
+    """
+    cause, numbers = diagnosis.cause, diagnosis.parameters
+    if cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE):
+        broken: dict[str, float] = dict(numbers["broken"])
+        text = ", ".join(f"{n} divided by {m:.3g}" for n, m in broken.items())
+        return DataPlan(
+            kind="convention", sentence=f"No new data: commands are corrected at the robot's boundary ({text}).", multipliers=broken, executor=str(executor)
+        )
+    changes = _changes(cause, numbers, training, space)
+    if not changes:
+        return DataPlan(kind="nothing", sentence=f"No data would help: {diagnosis.remedy}", executor=str(executor))
+    ranges = training.override(changes, f"targeted:{cause}")
+    listed = ", ".join(f"{n} {a:.3g}..{b:.3g} {space.factors[n].unit}" for n, (a, b) in list(changes.items())[:4])
+    more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+    return DataPlan(
+        kind="episodes",
+        sentence=f"{episodes} new teacher episodes with {listed}{more}; {NEW_SHARE:.0%} of each batch is drawn from them.",
+        ranges=ranges,
+        changes=changes,
+        episodes=episodes,
+        executor=str(executor),
+    )
+
+
+def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, space: FactorSpace) -> dict[str, Range]:
+    if cause in (Cause.CAMERA_SHIFT, Cause.LIGHT_COLOUR):
+        spread = POSE_SPREAD if cause is Cause.CAMERA_SHIFT else LIGHT_SPREAD
+        return {n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items()}
+    if cause is Cause.ACTION_LATENCY:
+        delay = int(numbers["extra_delay_steps"])
+        return {"action_latency_steps": (float(max(0, delay - 1)), float(min(delay + 1, int(space.factors["action_latency_steps"].high))))}
+    if cause is Cause.PLANT_GAIN:
+        ratio = float(np.median(list(numbers["stiffness_ratios"].values())))
+        return {"actuator_gain": _around(ratio, 0.1, "actuator_gain", space)}
+    if cause is Cause.NARROW_DATA:
+        return _area(numbers["in_use_placements"], training, space)
+    return {}
+
+
+def _around(value: float, spread: float, name: str, space: FactorSpace) -> Range:
+    factor = space.factors[name]
+    half = spread * (factor.high - factor.low)
+    return max(factor.low, value - half), min(factor.high, value + half)
+
+
+def _area(placements: Sequence[Mapping[str, float]], training: FactorRanges, space: FactorSpace) -> dict[str, Range]:
+    """Return the placement ranges that must grow to hold what was seen in use."""
+    grown: dict[str, Range] = {}
+    for name, (low, high) in training.ranges.items():
+        seen = [p[name] for p in placements if name in p]
+        if not seen or (min(seen) >= low and max(seen) <= high):
+            continue
+        factor = space.factors[name]
+        margin = PLACEMENT_MARGIN * (max(seen) - min(seen))
+        grown[name] = (max(factor.low, min(low, min(seen) - margin)), min(factor.high, max(high, max(seen) + margin)))
+    return grown
