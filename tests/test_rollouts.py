@@ -17,6 +17,7 @@ from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.checkpoint import CARD
 from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine
+from simgap.rollouts import screen as screen_module
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.rollouts.record import RolloutRecord, film_steps, outcome_from_json
 from simgap.rollouts.screen import read_screen, screen
@@ -106,6 +107,19 @@ def test_a_film_shows_the_first_frame_the_last_and_none_twice(length: int, count
     assert len(set(steps)) == len(steps) <= min(count, length)
 
 
+@pytest.fixture
+def rolled(records: list[RolloutRecord], monkeypatch: pytest.MonkeyPatch) -> list[RolloutSpec]:
+    """Let screens roll out nothing and take these records; return the list of what they asked for."""
+    asked: list[RolloutSpec] = []
+
+    def answer(spec: RolloutSpec, **_: object) -> list[RolloutRecord]:
+        asked.append(spec)
+        return records[: spec.episodes]
+
+    monkeypatch.setattr(screen_module, "run_rollouts", answer)
+    return asked
+
+
 def test_a_screen_is_found_again_by_content_and_its_numbers_recomputed(spec: RolloutSpec, tmp_path: Path) -> None:
     seen: list[int] = []
     first = screen(spec, tmp_path, workers=0)
@@ -123,19 +137,22 @@ def test_a_screen_is_found_again_by_content_and_its_numbers_recomputed(spec: Rol
 
 
 @pytest.mark.parametrize("change", [{"executor": "latest"}, {"seed": 9}, {"purpose": Purpose.REPORT}, {"ranges": ARM_PRESETS["shifted"]}, {"episodes": 2}])
-def test_another_executor_seed_purpose_or_range_is_another_screen(change: dict[str, object], spec: RolloutSpec, tmp_path: Path) -> None:
+def test_another_executor_seed_purpose_or_range_is_another_screen(
+    change: dict[str, object], spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
+) -> None:
     small = replace(spec, episodes=1)
     assert screen(small, tmp_path, workers=0).path != screen(replace(small, **change), tmp_path, workers=0).path  # type: ignore[arg-type]
 
 
-def test_a_screen_that_was_killed_before_its_end_is_run_again(spec: RolloutSpec, tmp_path: Path) -> None:
+def test_a_screen_that_was_killed_before_its_end_is_run_again(spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
     small = replace(spec, episodes=2)
     first = screen(small, tmp_path, workers=0)
     (first.path / "screen.json").unlink()
     assert screen(small, tmp_path, workers=0).outcomes == first.outcomes
+    assert rolled == [small, small]
 
 
-def test_a_film_of_each_kind_of_ending_is_kept(spec: RolloutSpec, tmp_path: Path) -> None:
+def test_a_film_of_each_kind_of_ending_is_kept(spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
     report = screen(replace(spec, episodes=3), tmp_path, workers=0)
     films = np.load(report.path / "films.npz")
     kept = {name.split("/")[0] for name in films.files}

@@ -22,13 +22,13 @@ def successes(conditions: list[FactorValues]) -> int:
     return sum(solve(env, values, seed=i)[0] == Outcome.success() for i, values in enumerate(conditions))
 
 
-def test_the_teacher_solves_all_of_120_nominal_conditions_but_one() -> None:
-    assert successes([condition(s) for s in range(120)]) >= 119
+def test_the_teacher_solves_all_of_100_nominal_conditions_but_one() -> None:
+    assert successes([condition(s) for s in range(100)]) >= 99
 
 
 @pytest.mark.parametrize("preset", ["shifted:latency", "shifted:actuator", "shifted:contact", "shifted:sizes", "shifted:encoder"])
 def test_the_teacher_stays_good_when_the_plant_differs(preset: str) -> None:
-    assert successes([condition(s, preset) for s in range(24)]) >= 23
+    assert successes([condition(s, preset) for s in range(20)]) >= 19
 
 
 @pytest.mark.parametrize("values", [{"action_latency_steps": 7.0}, {"actuator_gain": 0.6}, {"actuator_gain": 1.6}])

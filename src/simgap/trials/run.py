@@ -97,7 +97,8 @@ def run_replay(
 ) -> tuple[Outcome, Episode | None]:
     """Send logged actions open loop from the logged initial condition and record what the robot does.
 
-    The policy plays no part, so what differs from the log is convention, plant or placement.
+    The policy plays no part, so what differs from the log is convention, plant or placement. It ends with the judge's verdict: a robot
+    may succeed some steps sooner than its log, and what it does after that is nothing to compare.
 
     Args:
         robot: anything that can be driven.
@@ -115,7 +116,7 @@ def run_replay(
             seen = robot.observe()
             log.row(seen, command, robot.act(command), 0.0)
             outcome = robot.verdict()
-            if outcome is not None and not outcome.is_success:
+            if outcome is not None:
                 break
     except TrialFault as fault:
         outcome = Outcome.void(str(fault))
