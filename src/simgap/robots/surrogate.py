@@ -14,7 +14,7 @@ from simgap.envs import make_env
 from simgap.errors import MachineError, SealError, TrialFault
 from simgap.machine import worker_environment
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
-from simgap.robots.gaps import Gap, gap_from_json, nonce_of, seal_of
+from simgap.robots.gaps import Gap, gap_from_json, nonce_of, parse_gap, seal_of
 from simgap.robots.wire import receive, send
 from simgap.types import EvidenceKind, Outcome, OutcomeKind
 
@@ -37,8 +37,10 @@ class SurrogateRobot:
             gap: ``random``, ``none`` or a kind of :class:`~simgap.robots.gaps.GapKind`.
 
         Raises:
+            UsageError: unknown env or gap.
             MachineError: the process does not start.
         """
+        parse_gap(gap)
         task = make_env(env, image_size=image_size, render=False)
         self.action_spec, self.state_spec, self.cameras = task.action_spec, task.state_spec, task.cameras
         self._stamp = task.stamp_fields()

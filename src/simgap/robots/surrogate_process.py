@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from typing import Any
 
@@ -138,7 +139,7 @@ def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, ND
         outcome = world.outcome
         send(sink, {"outcome": None if outcome is None else [str(outcome.kind), outcome.detail]})
     elif verb == "open":
-        if len(str(request.get("diagnosis", ""))) != 64:
+        if re.fullmatch(r"[0-9a-f]{64}", str(request.get("diagnosis", ""))) is None:
             send(sink, {"error": "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"})
         else:
             send(sink, {"gap": world.gap.to_json(), "nonce": nonce_of(world.seed)})
