@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -124,12 +125,19 @@ def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...
 
 @contextmanager
 def _interrupt_held_back() -> Iterator[None]:
-    """Start workers that do not see Ctrl-C: this process does, and ends them; each would print a traceback of its own otherwise."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Start workers that never hear Ctrl-C: each would print a traceback of its own. This process hears it once all are started, and ends them."""
+    heard: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if is_main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by what is started; other threads here still get the signal
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if is_main:
+            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
