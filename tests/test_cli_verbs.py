@@ -230,7 +230,7 @@ def test_trials_are_logged_and_entered_once_as_surrogate_evidence(run: Any, chec
         rows = ledger.rows()
         assert ledger.verify() == 2
     assert [(str(r.kind), r.evidence) for r in rows] == [("commitment", None), ("evidence", "surrogate")]
-    assert rows[0].payload["sha256"] == rows[1].payload["seal"] == first[1]["seal"]
+    assert rows[0].payload["seal_sha256"] == rows[1].payload["seal"] == first[1]["seal"]
     stamp = json.loads((Path(first[1]["path"]) / "meta" / "simgap.json").read_text())["spec"]["stamp"]
     assert (stamp["evidence"], stamp["seal"]) == ("surrogate", first[1]["seal"])
 

@@ -6,7 +6,7 @@ import argparse
 import pickle
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,30 +31,42 @@ _LOSS = "the loss says how well the labels are fitted, not how often the task su
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb; most are fields of :class:`~simgap.training.TrainSpec`."""
+    """Add the options of the verb; most are fields of ``TrainSpec``."""
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="dataset folders")
     parser.add_argument("--share", type=amount, nargs="+", metavar="X", help="share of the samples from each DATA, any scale (default: by their frames)")
     parser.add_argument("--from", dest="parent", type=Path, metavar="CHECKPOINT", help="fine-tune this checkpoint; it keeps its shape and normaliser")
     parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
-    run_ = parser.add_argument_group("the run")
-    run_.add_argument("--steps", type=count, default=2000, metavar="N", help="optimiser steps (default 2000)")
-    run_.add_argument("--batch", type=count, default=256, metavar="N", help="observations a step (default 256)")
-    run_.add_argument("--learning-rate", type=amount, metavar="X", help=f"peak (default 0.001, with --from {FINE_TUNE_RATE:g})")
-    run_.add_argument("--threads", type=count, metavar="N", help=f"torch threads; they decide the last bits (default: usable cores, at most {MOST_THREADS})")
-    run_.add_argument("--device", default="cpu", metavar="NAME", help="torch device (default cpu)")
-    run_.add_argument("--float32", action="store_true", help="compute in float32 instead of bfloat16")
-    run_.add_argument("--checkpoint-every", type=count, default=200, metavar="N", help="steps between resume points (default 200)")
-    run_.add_argument("--log-every", type=count, default=50, metavar="N", help="steps between lines of train.jsonl (default 50)")
-    shape = parser.add_argument_group("the policy (a fine-tune keeps its parent's shape)")
-    shape.add_argument("--chunk", type=count, default=10, metavar="N", help="future steps predicted (default 10)")
-    shape.add_argument("--width", type=count, default=32, metavar="N", help="channels of the first layer (default 32)")
-    shape.add_argument("--hidden", type=count, default=256, metavar="N", help="units of the head (default 256)")
-    shape.add_argument("--executor", default="ensemble(0.1)", metavar="TEXT", help="executor recommended in the card (default 'ensemble(0.1)')")
-    guards = parser.add_argument_group("against overfitting and copying the state")
-    guards.add_argument("--shift-px", type=whole, default=3, metavar="N", help="random shift of each frame (default 3)")
-    guards.add_argument("--state-noise", type=amount, default=0.0, metavar="X", help="noise on the normalised state, standard deviation (default 0)")
-    guards.add_argument("--state-dropout", type=amount, default=0.0, metavar="X", help="share of samples without state (default 0)")
-    guards.add_argument("--held-out", type=amount, default=0.0, metavar="X", help="share of episodes held out for a loss that is logged (default 0)")
+    for title, options in _OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for flag, kind, field, text in options:
+            group.add_argument(flag, dest=f"spec_{field}", type=kind, metavar="TEXT" if kind is str else "N" if kind in (count, whole) else "X", help=text)
+    parser.add_argument("--float32", action="store_true", help="compute in float32 instead of bfloat16")
+
+
+_OPTIONS: dict[str, tuple[tuple[str, Callable[[str], Any], str, str], ...]] = {
+    "the run (what is not given is simgap.training.TrainSpec's default)": (
+        ("--steps", count, "steps", "optimiser steps"),
+        ("--batch", count, "batch", "observations a step"),
+        ("--learning-rate", amount, "learning_rate", f"peak; with --from {FINE_TUNE_RATE:g} unless given"),
+        ("--threads", count, "threads", f"torch threads, which decide the last bits (default: usable cores, at most {MOST_THREADS})"),
+        ("--device", str, "device", "torch device"),
+        ("--checkpoint-every", count, "checkpoint_every_steps", "steps between resume points"),
+        ("--log-every", count, "log_every", "steps between lines of train.jsonl"),
+    ),
+    "the policy (a fine-tune keeps its parent's shape)": (
+        ("--chunk", count, "chunk", "future steps predicted"),
+        ("--width", count, "width", "channels of the first layer"),
+        ("--hidden", count, "hidden", "units of the head"),
+        ("--executor", str, "executor", "executor recommended in the card"),
+    ),
+    "against overfitting and copying the state": (
+        ("--shift-px", whole, "shift_px", "random shift of each frame"),
+        ("--state-noise", amount, "proprioception_noise", "noise on the normalised state, standard deviation"),
+        ("--state-dropout", amount, "proprioception_dropout", "share of samples without state"),
+        ("--held-out", amount, "validation_share", "share of episodes held out for a loss that is logged and selects nothing"),
+    ),
+}
+"""Group -> flag, type, field of :class:`~simgap.training.TrainSpec`, help."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,26 +112,11 @@ def _spec(args: argparse.Namespace) -> TrainSpec:
     from simgap.machine import usable_cores
     from simgap.training import TrainSpec
 
-    return TrainSpec(
-        steps=args.steps,
-        batch=args.batch,
-        learning_rate=args.learning_rate if args.learning_rate is not None else FINE_TUNE_RATE if args.parent else 1e-3,
-        chunk=args.chunk,
-        width=args.width,
-        hidden=args.hidden,
-        shift_px=args.shift_px,
-        proprioception_noise=args.state_noise,
-        proprioception_dropout=args.state_dropout,
-        validation_share=args.held_out,
-        seed=args.seed,
-        threads=args.threads or min(usable_cores(), MOST_THREADS),
-        device=args.device,
-        bf16=not args.float32,
-        init_from=args.parent,
-        executor=args.executor,
-        log_every=min(args.log_every, args.steps),
-        checkpoint_every_steps=args.checkpoint_every,
-    )
+    given = {name.removeprefix("spec_"): value for name, value in vars(args).items() if name.startswith("spec_") and value is not None}
+    given.setdefault("threads", min(usable_cores(), MOST_THREADS))
+    if args.parent is not None:
+        given.setdefault("learning_rate", FINE_TUNE_RATE)
+    return TrainSpec(seed=args.seed, bf16=not args.float32, init_from=args.parent, **given)
 
 
 def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Dataset]:

@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
     folder = root / asked.plan.name
     seal, evidence = _seal(asked.plan)
     with Ledger(root / LEDGER) as ledger:
-        commitment = ledger.append("commitment", {"sha256": seal, "of": "the surrogate's gap"}, key=f"seal/{seal}")
+        commitment = ledger.append("commitment", {"seal_sha256": seal}, key=f"seal/{seal}")
         there = _already_there(args, folder)
         with progress(args.n - there, asked.what, args.quiet or there == args.n) as advance:
             results = run_trials(asked.plan, folder, workers=workers_of(args), progress=following(advance, there))
         payload = _payload(args, asked, folder, results, commitment)
-        row = ledger.append("evidence", payload, evidence, key=f"trials/{payload['data']}")
+        row = ledger.append("evidence", payload, evidence, key=f"trials/{payload['log']}")
     document = _document(payload, folder, row, results) | {"ledger": root / LEDGER, "already_there": there}
     emit(args, document, lambda console: _print(console, document))
     return 0 if payload["n"] and not payload["failures"] else 1
@@ -166,7 +166,7 @@ def _payload(args: argparse.Namespace, asked: _Asked, folder: Path, results: Seq
     plan = asked.plan
     return {
         "what": asked.what,
-        "plan": plan.name,
+        "label": plan.name,
         **asked.tested,
         "successes": counts.successes,
         "n": counts.n,
@@ -176,9 +176,9 @@ def _payload(args: argparse.Namespace, asked: _Asked, folder: Path, results: Seq
         "intervals": [{"method": e.method, "confidence": e.confidence, "low": e.low, "high": e.high, "sentence": str(e)} for e in intervals],
         "conditions": f"{plan.robot.env} on surrogate {args.robot_seed}, gap {args.gap}, placements as {'logged' if plan.replay_of else 'at its site'}",
         "robot": {"kind": "surrogate", "seed": args.robot_seed, "gap_asked": args.gap, "is_blind": args.gap == "random"},
-        "seal": commitment.payload["sha256"],
+        "seal": commitment.payload["seal_sha256"],
         "commitment_row": commitment.id,
-        "data": open_dataset(folder).fingerprint,
+        "log": open_dataset(folder).fingerprint,
     }
 
 
