@@ -2,7 +2,7 @@
 
 The limit is MuJoCo alone: the same actions from the same conditions, stepped, drawn and read back, nothing recorded. Ours is
 the whole of ``generate``: teacher, noise, judge, video encoding, parquet, fsync, statistics. The two alternate in one run on
-one core, so that a busy machine slows both.
+one core, so that a busy machine slows both; the CPU times are steadier where others use the core too.
 
     python benchmarks/generation.py
 """
@@ -45,25 +45,31 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     raw = _Raw(options.image_size)
-    ours, limit, frames = [], [], 0
-    for seed in range(options.rounds):
-        spec = GenerateSpec(
-            env="arm-pick", episodes=options.episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, seed=seed, codec=options.codec
+    _round(raw, options, episodes=1, seed=-1)  # warm-up: lazy imports, drivers, codecs
+    rounds = [_round(raw, options, episodes=options.episodes, seed=seed) for seed in range(options.rounds)]
+    print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes; medians")
+    for clock, name in enumerate(("wall", "CPU")):
+        limit, ours = (np.array([r[clock][side] for r in rounds]) for side in (0, 1))
+        print(
+            f"{name:4s} time: MuJoCo alone {options.episodes / np.median(limit):6.1f} episodes/s   generate {options.episodes / np.median(ours):6.1f} episodes/s   "
+            f"ratio {np.median(limit / ours):.2f}"
         )
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.monotonic()
-            report = generate(spec, Path(folder) / "data", workers=0)
-            ours.append(time.monotonic() - began)
-            data = open_dataset(report.root)
-            episodes = [data.episode(i, images=False) for i in range(options.episodes)]
-        began = time.monotonic()
-        frames = sum(raw.play(episode) for episode in episodes)
-        limit.append(time.monotonic() - began)
-    rate = [options.episodes / float(np.median(seconds)) for seconds in (limit, ours)]
-    print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes, about {frames} frames")
-    print(f"MuJoCo alone: step, draw, read back {rate[0]:6.1f} episodes/s")
-    print(f"generate, everything included       {rate[1]:6.1f} episodes/s")
-    print(f"ratio (median of {options.rounds})                 {np.median(np.array(limit) / np.array(ours)):6.2f}")
+
+
+def _round(raw: _Raw, options: argparse.Namespace, *, episodes: int, seed: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return (limit, ours) in wall seconds and in CPU seconds."""
+    spec = GenerateSpec(env="arm-pick", episodes=episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, seed=seed, codec=options.codec)
+    with tempfile.TemporaryDirectory() as folder:
+        wall, cpu = time.monotonic(), time.process_time()
+        report = generate(spec, Path(folder) / "data", workers=0)
+        ours = time.monotonic() - wall, time.process_time() - cpu
+        data = open_dataset(report.root)
+        made = [data.episode(i, images=False) for i in range(episodes)]
+    wall, cpu = time.monotonic(), time.process_time()
+    for episode in made:
+        raw.play(episode)
+    limit = time.monotonic() - wall, time.process_time() - cpu
+    return (limit[0], ours[0]), (limit[1], ours[1])
 
 
 class _Raw:
@@ -83,8 +89,8 @@ class _Raw:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._frame = np.empty((size, size, 3), np.uint8)
 
-    def play(self, episode: Episode) -> int:
-        """Step and draw one episode; return the frames drawn."""
+    def play(self, episode: Episode) -> None:
+        """Step and draw one episode."""
         self._gl.make_current()
         world = self._world
         model, data = world.model, world.data
@@ -101,7 +107,6 @@ class _Raw:
             world.command(action)
             for _ in range(SUBSTEPS):
                 mujoco.mj_step(model, data)
-        return len(actions) * len(world.camera_id)
 
 
 if __name__ == "__main__":
