@@ -50,10 +50,8 @@ def main() -> None:
     print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes; medians")
     for clock, name in enumerate(("wall", "CPU")):
         limit, ours = (np.array([r[clock][side] for r in rounds]) for side in (0, 1))
-        print(
-            f"{name:4s} time: MuJoCo alone {options.episodes / np.median(limit):6.1f} episodes/s   generate {options.episodes / np.median(ours):6.1f} episodes/s   "
-            f"ratio {np.median(limit / ours):.2f}"
-        )
+        alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
+        print(f"{name:4s} time: MuJoCo alone {alone:6.1f} episodes/s   generate {whole:6.1f} episodes/s   ratio {np.median(limit / ours):.2f}")
 
 
 def _round(raw: _Raw, options: argparse.Namespace, *, episodes: int, seed: int) -> tuple[tuple[float, float], tuple[float, float]]:
