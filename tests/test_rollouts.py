@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,12 +82,22 @@ def test_progress_ends_with_all_episodes(spec: RolloutSpec) -> None:
     assert seen == [(2, 2)]
 
 
+def never_meet(seed: Callable[[Purpose, int, int], int], root: int, index: int) -> None:
+    asked = {(p, r, i) for p in Purpose for r in (root, root + 1, index) for i in (index, index + 1, root)}
+    seeds = {seed(*which) for which in asked}
+    assert len(seeds) == len(asked)
+    assert all(0 <= s < 2**62 for s in seeds)
+
+
 @given(st.integers(0, 2**31), st.integers(0, 2**20))
 def test_seeds_of_two_purposes_roots_or_indices_never_meet(root: int, index: int) -> None:
-    seeds = [seed_of(p, r, i) for p in Purpose for r in (root, root + 1, index) for i in (index, index + 1, root)]
-    distinct = {(p, r, i) for p in Purpose for r in (root, root + 1, index) for i in (index, index + 1, root)}
-    assert len(set(seeds)) == len(distinct)
-    assert all(0 <= s < 2**62 for s in seeds)
+    never_meet(seed_of, root, index)
+
+
+@pytest.mark.parametrize("planted", [lambda p, root, i: seed_of(Purpose.TRAIN, root, i), lambda p, root, i: seed_of(p, 0, root + i)], ids=["purpose", "sum"])
+def test_the_seed_test_catches_a_planted_seed_that_forgets_its_purpose_or_adds_root_and_index(planted: Callable[[Purpose, int, int], int]) -> None:
+    with pytest.raises(AssertionError):
+        never_meet(planted, 3, 5)
 
 
 def test_no_two_of_many_thousand_seeds_are_equal() -> None:
