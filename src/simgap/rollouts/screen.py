@@ -96,10 +96,10 @@ def read_screen(folder: Path) -> ScreenReport:
 def _write(folder: Path, stamp: Stamp, records: list[RolloutRecord]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shown = _worth_showing(records)
-    films = {f"{r.seed}/{camera}": frames for r in shown for camera, frames in r.film.items()}
-    steps = {f"{r.seed}/steps": np.array(r.film_steps) for r in shown}
+    arrays: dict[str, Any] = {f"{r.seed}/{camera}": frames for r in shown for camera, frames in r.film.items()}
+    arrays |= {f"{r.seed}/steps": np.array(r.film_steps) for r in shown}
     with (folder / ".films.npz.tmp").open("wb") as stream:
-        np.savez_compressed(stream, **films, **steps)
+        np.savez_compressed(stream, **arrays)
     (folder / ".films.npz.tmp").replace(folder / "films.npz")
     write_atomic(folder / "screen.json", canonical_json({"stamp": stamp.to_json(), "rollouts": [r.to_json() for r in records]}))
 
