@@ -114,13 +114,27 @@ def check_pixels(env: TaskEnv, stills: Mapping[str, Sequence[Still]], *, assumes
         )
         return CheckResult(**base, verdict=Verdict.OK, sentence=sentence, numbers=numbers)
     light, pose = (float(np.mean([c.explained(f) for c, f in pairs])) for pairs in ([(c, c.light) for c in different], [(c, c.pose) for c in different]))
-    cause, sentence, fitted = _decide(different, light, pose)
+    cause, sentence, fitted = _decide(different, light, pose, _light_of_all(env, different, stills))
     numbers["fitted"] = fitted
     numbers["explained"] = {"light and colour": light, "camera pose": pose}
     return CheckResult(**base, verdict=Verdict.BROKEN, sentence=sentence, cause=cause, numbers=numbers)
 
 
-def _decide(different: Sequence[CameraComparison], light: float, pose: float) -> tuple[Cause, str, dict[str, float]]:
+def _light_of_all(env: TaskEnv, different: Sequence[CameraComparison], stills: Mapping[str, Sequence[Still]]) -> dict[str, float]:
+    """Return the one fit that leaves least in all pictures together.
+
+    There is one light for all cameras. A mean of two fits would lie in no valley of either: an azimuth of 170 and one of
+    -170 deg are neighbours, and one camera may see little of what another shows clearly.
+    """
+    best: tuple[float, dict[str, float]] | None = None
+    for fit in (c.light for c in different):
+        if fit is not None:
+            left = sum(residual(env, c.camera, stills[c.camera], fit.values) for c in different)
+            best = (left, dict(fit.values)) if best is None or left < best[0] else best
+    return {} if best is None else best[1]
+
+
+def _decide(different: Sequence[CameraComparison], light: float, pose: float, light_values: dict[str, float]) -> tuple[Cause, str, dict[str, float]]:
     names = " and ".join(c.camera for c in different)
     before = ", ".join(f"{c.difference:.1f}" for c in different)
     if max(light, pose) < EXPLAINED:
@@ -133,11 +147,10 @@ def _decide(different: Sequence[CameraComparison], light: float, pose: float) ->
         text += f"({pose:.0%} explained), other light explains {light:.0%}."
         return Cause.CAMERA_SHIFT, text, fitted
     fits = [c.light for c in different if c.light]
-    fitted = {n: float(np.mean([f.values[n] for f in fits])) for n in LIGHT_FACTORS}
     after = ", ".join(f"{f.residual:.1f}" for f in fits)
     text = f"Light or colours have changed: the {names} pictures differ by {before}/255; other light brings that to {after} "
     text += f"({light:.0%} explained), another camera pose explains {pose:.0%}."
-    return Cause.LIGHT_COLOUR, text, fitted
+    return Cause.LIGHT_COLOUR, text, light_values
 
 
 def _numbers(comparison: CameraComparison) -> dict[str, Any]:
