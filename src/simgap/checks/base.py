@@ -40,6 +40,7 @@ class Cause(StrEnum):
     PIXELS_OTHER = "pixels_other"
     ACTION_SIGN = "action_sign"
     ACTION_SCALE = "action_scale"
+    JOINT_DEAD = "joint_dead"
     EXECUTION = "execution"
     ACTION_LATENCY = "action_latency"
     PLANT_GAIN = "plant_gain"

@@ -36,7 +36,10 @@ def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: Acti
     ours, theirs = response_of(robot, spec), response_of(simulator, spec)
     extra = ours.delay_steps - theirs.delay_steps
     ratios = {a.name: a.stiffness / b.stiffness for a, b in zip(ours.joints, theirs.joints, strict=True) if a.stiffness and b.stiffness}
-    stiffness = float(np.median(list(ratios.values()))) if ratios else float("nan")
+    if not ratios:
+        text = "No joint moved enough in the replays to tell its delay or stiffness."
+        return CheckResult(family=Family.PLANT, name=name, verdict=Verdict.CANNOT_TELL, sentence=text, n=len(robot), assumes=assumes)
+    stiffness = float(np.median(list(ratios.values())))
     numbers = {"extra_delay_steps": extra, "extra_delay_s": extra / spec.rate_hz, "stiffness_ratios": ratios}
     base: dict[str, Any] = {
         "family": Family.PLANT,
@@ -52,7 +55,7 @@ def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: Acti
     if extra >= DELAY_LIMIT_STEPS:
         text = f"Commands take effect {extra} control steps ({1000 * extra / spec.rate_hz:.0f} ms) later than in the simulator, on all joints alike."
         return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.ACTION_LATENCY)
-    if ratios and abs(stiffness - 1.0) > STIFFNESS_LIMIT:
+    if abs(stiffness - 1.0) > STIFFNESS_LIMIT:
         text = f"The servos close {stiffness:.2f} times the distance per step that the simulator's do (median of {len(ratios)} joints): gains or load differ."
         return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.PLANT_GAIN)
     text = f"Commands take effect within {extra} step(s) of the simulator's delay, and the servos are {stiffness:.2f} times as stiff."

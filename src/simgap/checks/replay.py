@@ -18,6 +18,8 @@ from simgap.episodes.reader import Dataset
 
 SCALE_LIMIT = 0.12
 """Relative deviation of a multiplier that everyday tolerances stay under; a wrong unit or range is far above."""
+FOLLOWS_LIMIT = 0.1
+"""Multiplier under which a joint does not follow its command at all: it has no sign, and nothing can be divided by it."""
 BOOTSTRAPS = 100
 
 
@@ -75,8 +77,11 @@ def check_replay(
         "delay_steps": {"robot": ours.delay_steps, "simulator": theirs.delay_steps},
         "stiffness": {j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)},
     }
-    told = {n: r for n, r in ratios.items() if r is not None}
-    if not told:
+    told = {n: r for n, r in ratios.items() if r is not None and n in intervals}
+    # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a multiplier near 0.
+    still = [n for n in ratios if ours.multiplier(n) is None and theirs.multiplier(n) is not None]
+    dead = dict.fromkeys(still, 0.0) | {n: r for n, r in told.items() if abs(r) < FOLLOWS_LIMIT}
+    if not told and not dead:
         sentence = "No joint moved enough in the replays to tell its multiplier."
         return CheckResult(
             family=Family.REPLAY,
@@ -87,17 +92,22 @@ def check_replay(
             numbers=numbers,
             assumes=assumes,
         )
-    worst = max(told, key=lambda n: abs(told[n] - 1.0))
-    value = told[worst]
+    # Only joints whose interval excludes 1 may be named, or one noisy joint would hide another that is surely off.
+    sure = {n: r for n, r in told.items() if abs(r - 1.0) > SCALE_LIMIT and not intervals[n][0] <= 1.0 <= intervals[n][1]}
+    off = sure | dead
+    worst = max(off or told, key=lambda n: abs((off or told)[n] - 1.0))
+    value = (off or told)[worst]
     low, high = intervals.get(worst, (value, value))
-    off = abs(value - 1.0) > SCALE_LIMIT and not low <= 1.0 <= high
-    cause = Cause.NONE if not off else Cause.ACTION_SIGN if value < 0 else Cause.ACTION_SCALE
+    cause = _cause(value, is_off=bool(off), is_dead=worst in dead)
     if cause is Cause.ACTION_SIGN:
         sentence = f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to {high:.2f}): its sign is turned."
     elif cause is Cause.ACTION_SCALE:
         sentence = f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a unit, range or gear ratio differs."
+    elif cause is Cause.JOINT_DEAD:
+        sentence = f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring, power or servo id."
     else:
-        sentence = f"Every joint does what it is told, to {abs(value - 1):.1%} of the simulator's response (worst {worst}); {SCALE_LIMIT:.0%} is tolerance."
+        who = "Every joint does" if len(told) == len(ratios) else f"{len(told)} of {len(ratios)} joints moved enough to tell; they do"
+        sentence = f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst}); {SCALE_LIMIT:.0%} is tolerance."
     return CheckResult(
         family=Family.REPLAY,
         name="replay of logged actions",
@@ -108,9 +118,17 @@ def check_replay(
         threshold=1.0 - SCALE_LIMIT if value < 1 else 1.0 + SCALE_LIMIT,
         n=len(robot),
         cause=cause,
-        numbers={**numbers, "broken": {worst: value} if off else {}},
+        numbers={**numbers, "broken": {worst: value} if off and worst not in dead else {}, "also_off": [n for n in off if n != worst]},
         assumes=assumes,
     )
+
+
+def _cause(value: float, *, is_off: bool, is_dead: bool) -> Cause:
+    if not is_off:
+        return Cause.NONE
+    if is_dead:
+        return Cause.JOINT_DEAD
+    return Cause.ACTION_SIGN if value < 0 else Cause.ACTION_SCALE
 
 
 def _ratios(ours: Response, theirs: Response) -> dict[str, float | None]:
