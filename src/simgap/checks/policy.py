@@ -13,6 +13,8 @@ from simgap.trials.batch import TrialResult
 SIGNIFICANT = 0.05
 SHORTFALL = 0.15
 """Drop against the screen that matters to a user."""
+FIRST_TRIALS = 12
+"""Trials asked for where there is none."""
 COVERAGE_MARGIN = 0.1
 """Share of a range by which a placement may lie outside it and still count as covered: measurement error and a little generalisation."""
 
@@ -72,12 +74,25 @@ def check_policy(in_use: Sequence[TrialResult], training_conditions: Sequence[Tr
     return _against_screen(base, good_in, len(inside), rate_in, screen)
 
 
+def _is_weak(good: int, n: int, screen: Estimate) -> bool:
+    """Return whether a rate lies surely and much below the screen's, by the exact test that also decides on coverage."""
+    if n == 0 or screen.point is None:
+        return False
+    p_value = exact_independence(good, n, screen.successes, screen.n).p_value
+    return p_value is not None and p_value < SIGNIFICANT and good / n - screen.point < -SHORTFALL
+
+
 def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, screen: Estimate) -> CheckResult:
     difference = newcombe_difference(good, n, screen.successes, screen.n)
     if difference.high is None or difference.point is None:
-        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence="No trial lies inside the training set's ranges.", more_trials=12)
-    if difference.high < 0 and difference.point < -SHORTFALL:
+        why = "No trial lies inside the training set's ranges." if n == 0 else "The screen has no rollout that counts."
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=why, more_trials=FIRST_TRIALS if n == 0 else None)
+    if _is_weak(good, n, screen):
         text = f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was trained, and no check above says why."
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
+    if difference.point < -SHORTFALL:
+        more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)
+        text = f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {n} trials cannot show it."
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)
     text = f"Where it was trained the policy does on the robot ({rate}) what it does in its simulator ({screen})."
     return CheckResult(**base, verdict=Verdict.OK, sentence=text)
