@@ -90,6 +90,14 @@ def rendering_environment() -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
+def arithmetic_environment() -> dict[str, str]:
+    """Return the variables of a process that trains: threads that wait for each other sleep instead of spinning.
+
+    On a machine with anything else to do, spinning threads take the cores from the thread they wait for.
+    """
+    return {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+
+
 def apply_environment(variables: Mapping[str, str]) -> None:
     """Set variables in this process where the user has set none; only libraries not yet loaded will see them."""
     for name, value in variables.items():

@@ -48,7 +48,7 @@ def _dispatch(words: list[str]) -> int:
         case [option, *_] if option.startswith("-"):
             raise UsageError(f"{option} stands before the verb; write `simgap VERB {option} ...`, see `simgap --help`")
     name, *rest = words
-    machine.apply_environment(machine.rendering_environment())
+    machine.apply_environment(machine.rendering_environment() | machine.arithmetic_environment())
     verb = load_verb(name)
     parser = VerbParser(prog=f"simgap {name}", description=verb.HELP)
     verb.add_arguments(parser)

@@ -18,13 +18,13 @@ class TurnSpec:
     gap: str = "random"
     image_size: int = 96
     episodes: int = 500
-    train_steps: int = 1000
+    train_steps: int = 3000
     screen_episodes: int = 96
     in_use_trials: int = 30
     condition_trials: int = 12
     replays: int = 8
     target_episodes: int = 240
-    target_steps: int = 500
+    target_steps: int = 1600
     executor: str = "receding(5)"
 
     @classmethod
@@ -34,13 +34,13 @@ class TurnSpec:
             seed=seed,
             gap=gap,
             episodes=200,
-            train_steps=320,
+            train_steps=1100,
             screen_episodes=32,
             in_use_trials=16,
             condition_trials=8,
             replays=6,
             target_episodes=90,
-            target_steps=150,
+            target_steps=500,
         )
 
     def to_json(self) -> dict[str, Any]:

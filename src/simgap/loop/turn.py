@@ -11,6 +11,7 @@ from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis, TurnEvidence, diagnose
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
+from simgap.errors import DataError
 from simgap.ledger import Ledger
 from simgap.loop.record import TurnLedger
 from simgap.loop.results import Turn, TurnResult, compare
@@ -42,7 +43,7 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
     started = clock()
     env = make_env(spec.env, image_size=spec.image_size, render=False)
     ranges = env.presets["nominal"]
-    write_atomic(folder / "spec.json", canonical_json(spec.to_json()))
+    _keep_spec(spec, folder)
     stages = Stages(spec, env, StageCache(cache), folder, reporter, workers)
     with Ledger(folder / "ledger.db") as ledger:
         book = TurnLedger(ledger)
@@ -69,6 +70,15 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
             robot.close()
         book.claims(first, second)
     return _finished(spec, folder, ranges, first, robot.seal, clock() - started, replays, found, plan, second, gap)
+
+
+def _keep_spec(spec: TurnSpec, folder: Path) -> None:
+    """Write the spec of a new run; refuse a folder that was begun with another."""
+    path, text = folder / "spec.json", canonical_json(spec.to_json())
+    if path.exists() and canonical_json(before := read_json(path)) != text:
+        other = {k: v for k, v in before.items() if spec.to_json().get(k) != v} if isinstance(before, dict) else before
+        raise DataError(f"{folder} holds a run of another spec (it has {other}); give another --out, or the same options to go on with it")
+    write_atomic(path, text)
 
 
 def _finished(

@@ -23,6 +23,7 @@ NAMES: Mapping[Cause, str] = {
     Cause.PIXELS_OTHER: "pixels: something unmodelled is in view",
     Cause.ACTION_SIGN: "convention: the sign of a joint's command",
     Cause.ACTION_SCALE: "convention: the scale of a joint's command",
+    Cause.JOINT_DEAD: "replay: a joint does not follow its command",
     Cause.EXECUTION: "execution of the chunks",
     Cause.ACTION_LATENCY: "plant: commands take effect late",
     Cause.PLANT_GAIN: "plant: servo stiffness",
@@ -51,9 +52,11 @@ def verdict_sentence(result: TurnResult) -> str:
     if result.paired is None:
         return f"{start} The second turn did not pass its own screen and was not tried on the robot."
     difference = result.paired.difference
+    if difference.point is None:
+        return f"{start} Turn 2 was tried ({_rate(result.second)}), but no pair of trials counts: {difference.reason}."
     word = "better" if result.is_better else "NOT better"
     interval = "" if difference.low is None or difference.high is None else f", 95 % interval {100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
-    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * (difference.point or 0):+.0f} points{interval})."
+    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * difference.point:+.0f} points{interval})."
 
 
 def _rate(turn: Turn) -> str:

@@ -48,8 +48,12 @@ class CommandMap:
         return cls(names=spec.names, multipliers=tuple(measured.get(n, 1.0) for n in spec.names), low=identity.low, high=identity.high)
 
     def apply(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the command that makes the robot do ``action``, ``(A,)`` float32, within the limits."""
-        return np.asarray(np.clip(action / np.asarray(self.multipliers), self.low, self.high), dtype=np.float32)
+        """Return the command that makes the robot do ``action``, ``(A,)`` float32.
+
+        The limits are those of the motion, so the action is clipped to them and then divided: a robot that does half of
+        what it is told has to be told twice as much.
+        """
+        return np.asarray(np.clip(action, self.low, self.high) / np.asarray(self.multipliers), dtype=np.float32)
 
     @property
     def is_identity(self) -> bool:

@@ -72,19 +72,19 @@ class SurrogateWorld:
         return {"time_s": self._steps / rate, "frame_age_s": self._age}, dict(self._obs)
 
     def act(self, command: NDArray[np.float32]) -> dict[str, Any]:
-        """Clip the command as the driver does, pass it through the hidden convention, and wait one period."""
+        """Pass the command through the hidden convention, clip it where the servo clips, and wait one period."""
         spec = self.env.action_spec
-        applied = np.clip(command, spec.low, spec.high)
-        to_servo = np.clip(applied * self.multiplier, spec.low, spec.high).astype(np.float32)
+        to_servo = np.clip(command * self.multiplier, spec.low, spec.high)
+        applied = np.where(to_servo == command * self.multiplier, command, to_servo / self.multiplier)
         before = self._obs
         if self.outcome is None:
-            self._obs, _, _, _, info = self.env.step(to_servo)
+            self._obs, _, _, _, info = self.env.step(to_servo.astype(np.float32))
             self._steps += 1
             self.outcome = info.get("outcome")
         if self._frozen_from is not None and self._steps >= self._frozen_from:
             self._obs = {**self._obs, "front": before["front"]}
             self._age = {**self._age, "front": self._age["front"] + 1.0 / spec.rate_hz}
-        return {"applied": applied.astype(float).tolist(), "clipped": bool((applied != command).any()), "time_s": self._steps / spec.rate_hz}
+        return {"applied": applied.astype(float).tolist(), "clipped": bool((np.abs(applied - command) > 1e-6).any()), "time_s": self._steps / spec.rate_hz}
 
     def _tolerances(self, rng: np.random.Generator) -> FactorValues:
         """Draw what differs a little between any two set-ups, gap or not."""

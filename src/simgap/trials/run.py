@@ -81,6 +81,9 @@ def run_trial(
             if execution.needs_chunk(step):
                 execution.submit(policy.predict({c: seen.images[c][None] for c in policy.cameras}, seen.state[None])[0], step)
             sent = execution.act(step)
+            if not np.isfinite(sent.action).all():
+                # The policy's own fault, so a failure; a void would flatter it. Nothing is sent.
+                return Outcome.failure("not_finite"), log.episode(Outcome.failure("not_finite"), task, measured)
             command = sent.action if commands is None else commands.apply(sent.action)
             log.row(seen, command, robot.act(command), sent.age)
             outcome = robot.verdict()

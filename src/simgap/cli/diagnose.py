@@ -1,0 +1,54 @@
+"""``simgap diagnose``: say which thing is broken, from the trials of a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simgap.cli._output import emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simgap.diagnosis import Diagnosis
+
+HELP = "say which thing is broken, or which trials would tell"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run, with its trials and replays")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run every check again on a run's logs and print what they say."""
+    from simgap.checks.base import Cause
+    from simgap.cli._reporter import ConsoleReporter
+    from simgap.diagnosis import diagnose
+    from simgap.loop.store import evidence_of, load_run
+    from simgap.machine import require_offscreen
+    from simgap.provenance import canonical_json, write_atomic
+
+    evidence = evidence_of(load_run(args.run_folder))
+    require_offscreen()
+    reporter = ConsoleReporter(args.quiet)
+    found = diagnose(evidence, lambda family: reporter.say(f"checking {family}"))
+    if args.out is not None:
+        write_atomic(args.out, canonical_json(found.to_json()))
+    emit(args, found.to_json(), lambda console: _show(console, found, args.run_folder))
+    return 0 if found.cause is Cause.NONE else 1
+
+
+def _show(console: Console, found: Diagnosis, folder: Path) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("family", "verdict", "what was found"):
+        table.add_column(heading, overflow="fold")
+    for check in found.checks:
+        table.add_row(str(check.family), str(check.verdict), check.sentence)
+    console.print(table)
+    console.print(f"\ndiagnosis  {found.cause}: {found.sentence}")
+    console.print(f"remedy     {found.remedy}")
+    console.print(f"next       {found.next_command or f'simgap target {folder}'}")

@@ -1,0 +1,68 @@
+"""``simgap target``: plan the next batch from a run's diagnosis, and make it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP = "plan the next data from the failures"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run")
+    parser.add_argument("-n", "--episodes", type=int, default=240, help="episodes to plan (default 240)")
+    parser.add_argument("--generate", action="store_true", help="make the episodes now, into --out")
+    parser.add_argument("--workers", type=int, default=None, help="worker processes; by default one a core")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, and with ``--generate`` make, the data that a diagnosis asks for."""
+    from simgap.envs import make_env
+    from simgap.errors import DataError, UsageError
+    from simgap.loop.store import load_run
+    from simgap.policies.execution import parse_executor
+    from simgap.targeting import plan_data
+
+    if args.episodes < 1:
+        raise UsageError(f"-n {args.episodes}: ask for at least one episode")
+    result = load_run(args.run_folder)
+    if result.diagnosis is None:
+        raise DataError(f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run again")
+    space = make_env(result.spec.env, render=False).factor_space
+    plan = plan_data(result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes)
+    document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "dataset": None}
+    if args.generate and plan.ranges is not None:
+        document["dataset"] = str(_generate(args, result.spec.env, result.spec.image_size, plan.ranges))
+    emit(args, document, lambda console: _show(console, document))
+    return 0 if plan.kind == "nothing" else 1
+
+
+def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any) -> Path:
+    from simgap.cli._reporter import ConsoleReporter
+    from simgap.generation import GenerateSpec, generate
+    from simgap.machine import require_offscreen, usable_cores
+    from simgap.seeds import Purpose
+
+    require_offscreen()
+    out: Path = args.out or Path(args.run_folder) / "targeted"
+    spec = GenerateSpec(env=env, episodes=args.episodes, ranges=ranges, image_size=image_size, seed=args.seed, purpose=Purpose.TARGET)
+    with ConsoleReporter(args.quiet).stage("teach where it failed", "episodes") as progress:
+        generate(spec, out, workers=args.workers or usable_cores(), progress=lambda done, total: progress(done, total, ""))
+    return out
+
+
+def _show(console: Console, document: dict[str, Any]) -> None:
+    plan = document["plan"]
+    console.print(f"cause   {document['cause']}")
+    console.print(f"plan    {plan['sentence']}")
+    for name, (low, high) in plan["changes"].items():
+        console.print(f"        {name}: {low:.4g} to {high:.4g}")
+    if document["dataset"]:
+        console.print(f"wrote   {document['dataset']}")
