@@ -185,8 +185,7 @@ def _setup(spec: GenerateSpec, out: Path) -> Callable[[int], list[str]]:
                 writer.write(index, rollout.episode)
                 return rejected
             rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
-        raise DataError(
-            f"the teacher of {spec.env} failed {MAX_ATTEMPTS} initial conditions in a row under {spec.ranges.name!r}: {sorted(set(rejected))}; narrow the ranges"
-        )
+        reasons = ", ".join(sorted(set(rejected)))
+        raise DataError(f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r} ({reasons}); narrow the ranges")
 
     return make

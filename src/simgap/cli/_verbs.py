@@ -10,13 +10,13 @@ from typing import Protocol, cast
 from simgap.errors import UsageError, did_you_mean
 
 SUMMARIES = {
-    "demo": "run one whole turn against a sealed surrogate and write its report",
+    "demo": "run two turns against a sealed surrogate and write the report",
     "envs": "list the envs with their cameras, actions, factors and failure modes",
     "generate": "let the teacher record verified episodes in sim",
-    "data": "inspect, check, convert or mix datasets",
+    "data": "look at a LeRobot dataset, and check it against what it says of itself",
     "train": "train a chunk policy on a mixture of datasets",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
-    "trial": "plan, run and log a small evaluation on hardware or a surrogate",
+    "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
     "target": "plan the next data from the failures",
     "audit": "run every check against every planted fault",

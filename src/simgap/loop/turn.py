@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simgap.cache import StageCache
-from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis, TurnEvidence, diagnose
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
@@ -188,6 +187,10 @@ def _second_turn(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, 
 
 
 def exit_code(result: TurnResult) -> int:
-    """Return 0 when nothing was found broken, 1 for a finding."""
-    nothing = result.diagnosis is not None and result.diagnosis.cause is Cause.NONE
-    return 0 if nothing else 1
+    """Return 0 when the loop did what it is for, 1 when it did not.
+
+    On a surrogate the truth is known, so the finding is about the loop: the diagnosis missed what was sealed, or the second
+    turn was tried and was not better, or the policy did not pass its screen.
+    """
+    missed = not result.diagnosis_agrees
+    return 1 if missed or result.is_better is False or (result.second is not None and result.paired is None) else 0
