@@ -95,8 +95,9 @@ def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, s
         spread = POSE_SPREAD if cause is Cause.CAMERA_SHIFT else LIGHT_SPREAD
         return {n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items()}
     if cause is Cause.ACTION_LATENCY:
-        delay = int(numbers["extra_delay_steps"])
-        return {"action_latency_steps": (float(max(0, delay - 1)), float(min(delay + 1, int(space.factors["action_latency_steps"].high))))}
+        factor = space.factors["action_latency_steps"]
+        delay = min(max(float(numbers["extra_delay_steps"]), factor.low), factor.high)
+        return {"action_latency_steps": (max(factor.low, delay - 1.0), min(factor.high, delay + 1.0))}
     if cause is Cause.PLANT_GAIN:
         ratio = float(np.median(list(numbers["stiffness_ratios"].values())))
         return {"actuator_gain": _around(ratio, 0.1, "actuator_gain", space)}
@@ -107,6 +108,7 @@ def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, s
 
 def _around(value: float, spread: float, name: str, space: FactorSpace) -> Range:
     factor = space.factors[name]
+    value = min(max(value, factor.low), factor.high)  # a ratio measured beyond the bounds is trained for at the bound
     half = spread * (factor.high - factor.low)
     return max(factor.low, value - half), min(factor.high, value + half)
 
