@@ -38,10 +38,11 @@ REMEDIES: Mapping[Cause, str] = {
     Cause.PIXELS_OTHER: "Look at the film strips: something in view is not in the simulator. Model it or remove it.",
     Cause.ACTION_SIGN: "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault.",
     Cause.ACTION_SCALE: "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at fault.",
+    Cause.JOINT_DEAD: "Check the joint's wiring, power and servo id, then replay again. No new data: the policy is not at fault.",
     Cause.EXECUTION: "Repair the executor: reset it at each episode and index chunks from the observation's step.",
     Cause.ACTION_LATENCY: "Shorten the delay, or train on with episodes under the measured delay.",
     Cause.PLANT_GAIN: "Train on with episodes under the measured servo stiffness.",
-    Cause.NARROW_DATA: "Train on with episodes from the whole area in use, half of each batch from where it fails.",
+    Cause.NARROW_DATA: "Train on with episodes from the whole area in use; a share of each batch stays with the first training set.",
     Cause.POLICY: "Look at the failure modes; train longer or on more episodes, and screen again.",
     Cause.UNKNOWN: "Run the trials named below, then diagnose again.",
 }
@@ -111,20 +112,24 @@ class Diagnosis:
 def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     """Return the diagnosis that follows from checks in the order of diagnosis: the first broken one.
 
-    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that would.
+    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that would. A policy that
+    is weak for no known reason is blamed only when every other check could tell.
     """
     ordered = sorted(checks, key=lambda c: list(Family).index(c.family))
+    unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
     for check in ordered:
-        if check.verdict is Verdict.BROKEN:
+        # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell it is not.
+        by_exclusion = check.cause is Cause.POLICY and any(c.family is not Family.POLICY for c in unsure)
+        if check.verdict is Verdict.BROKEN and not by_exclusion:
             return Diagnosis(
                 cause=check.cause, family=check.family, sentence=check.sentence, checks=tuple(ordered), remedy=REMEDIES[check.cause], parameters=check.numbers
             )
-    unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
     if unsure:
-        more = max((c.more_trials or 0) for c in unsure) or None
-        sentence = f"Cannot tell yet. {unsure[0].sentence}" + (f" Run {more} more trials of that set." if more else "")
+        more = unsure[0].more_trials
+        sentence = f"Cannot tell yet. {unsure[0].sentence}" + (f" Run {more} more of that set." if more else "")
         return Diagnosis(cause=Cause.UNKNOWN, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.UNKNOWN], more_trials=more)
-    sentence = f"Nothing broken was found. {ordered[-1].sentence}"
+    skipped = ", ".join(str(c.family) for c in ordered if c.verdict is Verdict.NOT_RUN)
+    sentence = f"Nothing broken was found. {ordered[-1].sentence}" + (f" Not looked at: {skipped}." if skipped else "")
     return Diagnosis(cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE])
 
 

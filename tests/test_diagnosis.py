@@ -1,0 +1,112 @@
+"""The decision: the first broken check in the order of diagnosis, the policy last, and "cannot tell" when something cannot."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simgap.checks.base import Cause, CheckResult, Family, Verdict
+from simgap.diagnosis import REMEDIES, Diagnosis, decide
+from simgap.loop.words import NAMES
+from simgap.provenance import canonical_json
+
+ORDER = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")
+CAUSES = {
+    Family.EVALUATION: Cause.EVALUATION,
+    Family.DATA: Cause.DATA,
+    Family.PIXELS: Cause.CAMERA_SHIFT,
+    Family.REPLAY: Cause.ACTION_SIGN,
+    Family.EXECUTION: Cause.EXECUTION,
+    Family.PLANT: Cause.ACTION_LATENCY,
+    Family.POLICY: Cause.NARROW_DATA,
+}
+
+
+def check(family: Family, verdict: Verdict = Verdict.OK, *, cause: Cause | None = None, more: int | None = None) -> CheckResult:
+    blamed = (cause or CAUSES[family]) if verdict is Verdict.BROKEN else Cause.NONE
+    return CheckResult(
+        family=family, name=f"{family} check", verdict=verdict, sentence=f"{family} is {verdict}.", cause=blamed, more_trials=more, numbers={"of": str(family)}
+    )
+
+
+def checks(**verdicts: Verdict) -> list[CheckResult]:
+    return [check(f, verdicts.get(str(f), Verdict.OK)) for f in Family]
+
+
+verdicts = st.lists(st.sampled_from(list(Verdict)), min_size=len(ORDER), max_size=len(ORDER))
+
+
+def test_the_order_of_diagnosis_is_the_one_of_the_design() -> None:
+    assert tuple(map(str, Family)) == ORDER
+
+
+@pytest.mark.parametrize(("early", "late"), list(itertools.combinations(Family, 2)))
+def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come(early: Family, late: Family) -> None:
+    broken = checks(**{str(early): Verdict.BROKEN, str(late): Verdict.BROKEN})
+    for order in (broken, broken[::-1]):
+        found = decide(order)
+        assert (found.family, found.cause) == (early, CAUSES[early])
+        assert found.parameters == {"of": str(early)}
+        assert found.remedy == REMEDIES[CAUSES[early]]
+        assert [c.family for c in found.checks] == list(Family)
+
+
+@given(verdicts, st.integers(0, 10**6))
+def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_tell(given_verdicts: list[Verdict], seed: int) -> None:
+    results = [check(f, v, more=3) for f, v in zip(Family, given_verdicts, strict=True)]
+    random.Random(seed).shuffle(results)
+    found = decide(results)
+    if Verdict.BROKEN in given_verdicts:
+        first = list(Family)[given_verdicts.index(Verdict.BROKEN)]
+        assert (found.cause, found.family, found.more_trials) == (CAUSES[first], first, None)
+    elif Verdict.CANNOT_TELL in given_verdicts:
+        first = list(Family)[given_verdicts.index(Verdict.CANNOT_TELL)]
+        assert (found.cause, found.family, found.more_trials) == (Cause.UNKNOWN, None, 3)
+        assert found.sentence.startswith("Cannot tell yet.")
+        assert f"{first} is cannot tell" in found.sentence
+    else:
+        assert (found.cause, found.family) == (Cause.NONE, None)
+
+
+def test_the_trials_asked_for_are_those_of_the_check_that_is_quoted() -> None:
+    found = decide([check(Family.REPLAY, Verdict.CANNOT_TELL, more=2), check(Family.POLICY, Verdict.CANNOT_TELL, more=80)])
+    assert found.more_trials == 2
+    assert "Run 2 more of that set." in found.sentence
+
+
+@pytest.mark.parametrize("family", [f for f in Family if f is not Family.POLICY])
+def test_a_weak_policy_is_not_blamed_while_an_earlier_check_cannot_tell(family: Family) -> None:
+    weak = check(Family.POLICY, Verdict.BROKEN, cause=Cause.POLICY)
+    others = [check(f) for f in Family if f not in (family, Family.POLICY)]
+    found = decide([*others, check(family, Verdict.CANNOT_TELL, more=4), weak])
+    assert (found.cause, found.more_trials) == (Cause.UNKNOWN, 4)
+    assert decide([*others, check(family), weak]).cause is Cause.POLICY
+    narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
+    assert decide([*others, check(family, Verdict.CANNOT_TELL), narrow]).cause is Cause.NARROW_DATA, "inside against outside needs no exclusion"
+
+
+def test_what_was_not_run_is_named_when_nothing_broken_was_found() -> None:
+    found = decide(checks(pixels=Verdict.NOT_RUN, execution=Verdict.NOT_RUN))
+    assert found.cause is Cause.NONE
+    assert "Not looked at: pixels, execution." in found.sentence
+    assert "Not looked at" not in decide(checks()).sentence
+
+
+@given(verdicts)
+def test_a_diagnosis_survives_json(given_verdicts: list[Verdict]) -> None:
+    found = decide([check(f, v, more=None if v is Verdict.OK else 2) for f, v in zip(Family, given_verdicts, strict=True)])
+    text = canonical_json(found.to_json())
+    again = Diagnosis.from_json(json.loads(text))
+    assert again == found
+    assert canonical_json(again.to_json()) == text, "or a resumed run would write other content under the same ledger key"
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_every_cause_has_a_remedy_and_every_known_one_a_name(cause: Cause) -> None:
+    assert REMEDIES[cause].endswith(".")
+    assert (cause in NAMES) == (cause is not Cause.UNKNOWN)
