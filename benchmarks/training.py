@@ -32,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
     spec = TrainSpec(batch=options.batch, threads=options.threads, bf16=not options.float32)
     table = find_the_square(np.random.default_rng(0), episodes=100, length=40, image_size=options.image_size, cameras=("front", "wrist"))
-    with torch_threads(options.threads):
+    with torch_threads(1):
         run = TrainingRun([table], make_plan([table], None, spec), spec)
         ready = [run.draw() for _ in range(options.steps)]
         _rate(run, ready)  # warm-up: thread pool, kernels, optimiser state

@@ -59,7 +59,7 @@ class Rollout:
     """A teacher's attempt."""
 
     episode: Episode | None
-    """None when the teacher abstained before the first action."""
+    """None when the teacher abstained, at the start or on the way."""
     abstained: str = ""
 
 
@@ -117,7 +117,7 @@ def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetS
         "teacher": teacher.name,
         "factors": spec.ranges.name,
         "generate": spec.to_json(),
-        "source": source_hash("envs", "teachers")[:16],
+        "source": source_hash("envs", "teachers", "generation")[:16],
     }
     return DatasetSpec(
         name=f"{spec.env}-{spec.ranges.name}".replace(":", "-"),

@@ -75,6 +75,8 @@ class FactorSpace:
             factor = self._known(name)
             if not factor.low - 1e-9 <= value <= factor.high + 1e-9:
                 raise UsageError(f"factor {name} = {value:g} {factor.unit} is outside its bounds {factor.low:g}..{factor.high:g} {factor.unit}")
+            if factor.integer and value != round(value):
+                raise UsageError(f"factor {name} counts {factor.unit}: {value:g} is no whole number")
             full[name] = float(value)
         return full
 

@@ -24,7 +24,7 @@ class TurnSpec:
     condition_trials: int = 12
     replays: int = 8
     target_episodes: int = 240
-    target_steps: int = 1600
+    target_steps: int = 1200
     executor: str = "receding(5)"
 
     @classmethod

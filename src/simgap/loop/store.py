@@ -39,6 +39,13 @@ def save_run(result: TurnResult) -> Path:
     return result.folder / RUN_JSON
 
 
+def recorded_duration_s(folder: Path) -> float:
+    """Return how long a finished run took, 0 without one: calling it again finds everything done and must not make it look fast."""
+    path = folder / RUN_JSON
+    data = read_json(path) if path.exists() else None
+    return float(data["duration_s"]) if isinstance(data, dict) and data.get("schema") == SCHEMA else 0.0
+
+
 def load_run(folder: Path) -> TurnResult:
     """Read a run back.
 

@@ -16,7 +16,7 @@ from simgap.loop.record import TurnLedger
 from simgap.loop.results import Turn, TurnResult, compare
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.loop.stages import Stages
-from simgap.loop.store import save_run
+from simgap.loop.store import recorded_duration_s, save_run
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.robots.gaps import Gap
@@ -105,7 +105,7 @@ def _finished(
         paired=compare(first, second),
         seal=seal,
         gap=gap,
-        duration_s=duration_s,
+        duration_s=max(duration_s, recorded_duration_s(folder)),
     )
     save_run(result)
     return result

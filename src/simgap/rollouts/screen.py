@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from simgap.errors import UsageError
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
+from simgap.seeds import Purpose
 from simgap.statistics import Estimate, ScreenVerdict, Tally, clopper_pearson, screen_verdict, tally, wilson
 from simgap.types import Outcome
 
@@ -64,6 +66,8 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, progress: Callable[[in
         workers: processes; 0 runs in this one.
         progress: called with (episodes done, total).
     """
+    if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
+        raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
     card = read_card(spec.checkpoint)
     identity = {**spec.to_json(), "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16]}
     stamp = Stamp(kind="rollouts", fields=identity)

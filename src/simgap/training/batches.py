@@ -164,3 +164,11 @@ def shifted(frames: NDArray[np.uint8], rows: NDArray[np.int64], shifts: NDArray[
 def _last_row(table: FrameTable) -> NDArray[np.int64]:
     lengths = np.diff(table.episode_start)
     return np.repeat(table.episode_start[1:] - 1, lengths)
+
+
+def split(batch: Batch, shards: int) -> list[Batch]:
+    """Deal a batch out to shards like cards, so that each gets its share of every table."""
+    return [
+        Batch(images=tuple(i[s::shards] for i in batch.images), state=batch.state[s::shards], target=batch.target[s::shards], mask=batch.mask[s::shards])
+        for s in range(shards)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from simgap.errors import DataError
 from simgap.policies.checkpoint import load_weights
 from simgap.policies.cnn import ChunkNet
 from simgap.provenance import child_rng
-from simgap.training.batches import Batch, BatchSource
+from simgap.training.batches import Batch, BatchSource, split
 from simgap.training.plan import Plan
 from simgap.training.resume import ResumeState
 from simgap.training.spec import TrainSpec
@@ -32,8 +33,17 @@ class TrainingRun:
         self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
         a = plan.architecture
         self._source = BatchSource(tables, plan.training_rows, cameras=a.cameras, normaliser=plan.normaliser, chunk=a.chunk, counts=plan.counts)
+        self._shards = spec.threads if self._device.type == "cpu" else 1
+        self._replicas = [self.network, *(_twin(self.network, plan) for _ in range(self._shards - 1))]
+        # A thread's own intra-operator threads are set in that thread: each shard runs on exactly one core.
+        self._pool = ThreadPoolExecutor(self._shards, initializer=torch.set_num_threads, initargs=(1,)) if self._shards > 1 else None
         self.step = 0
         self.last_loss = math.nan
+
+    def close(self) -> None:
+        """End the shards' threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def draw(self) -> Batch:
         """Return the batch of the next step."""
@@ -47,15 +57,13 @@ class TrainingRun:
         """
         for group in self._optimiser.param_groups:
             group["lr"] = self._spec.learning_rate_at(self.step)
-        loss = self._loss(self.network, batch)
-        value = float(loss.detach())
+        self._optimiser.zero_grad(set_to_none=True)
+        value = self._gradient(batch)
         if not math.isfinite(value):
             raise DataError(
                 f"loss is {value} at step {self.step}; likely causes: a learning rate of {self._spec.learning_rate} is too high (try a third), "
                 "or values in the data that the normaliser never saw; nothing was saved from this step"
             )
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._spec.clip)
         self._optimiser.step()
         current = self.network.state_dict()
@@ -99,12 +107,47 @@ class TrainingRun:
                     frames += len(part)
         return total / frames
 
+    def _gradient(self, batch: Batch) -> float:
+        """Leave the batch's gradient in the network and return its loss.
+
+        On a CPU the batch is cut into shards, one a thread, each through a twin of the network with gradients of its own; they
+        are summed in order, so the result does not depend on which thread was first. Threads inside an operator would wait
+        for each other hundreds of times a step; shards wait once.
+        """
+        if self._pool is None:
+            loss = self._loss(self.network, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return float(loss.detach())
+        total = float(batch.mask.sum())
+        jobs = [self._pool.submit(self._shard, replica, part, total) for replica, part in zip(self._replicas, split(batch, self._shards), strict=True)]
+        value = sum(job.result() for job in jobs)
+        gradients = [p.grad for p in self.network.parameters()]
+        for twin in self._replicas[1:]:
+            torch._foreach_add_(gradients, [p.grad for p in twin.parameters()])
+            twin.zero_grad(set_to_none=True)
+        return value
+
+    def _shard(self, network: ChunkNet, batch: Batch, total: float) -> float:
+        share = float(batch.mask.sum()) / total
+        loss = self._loss(network, batch) * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
     def _loss(self, network: ChunkNet, batch: Batch) -> Tensor:
         images = [torch.from_numpy(i).to(self._device, non_blocking=True) for i in batch.images]
         state, target, mask = (torch.from_numpy(a).to(self._device, non_blocking=True) for a in (batch.state, batch.target, batch.mask))
         error = (network(images, state, self._dtype) - target).abs().mean(-1)
         loss: Tensor = (error * mask).sum() / mask.sum()
         return loss
+
+
+def _twin(network: ChunkNet, plan: Plan) -> ChunkNet:
+    """Return a network that shares every weight's memory with ``network`` and has gradients of its own."""
+    with torch.random.fork_rng(devices=[]):
+        twin = plan.architecture.build()
+    for own, shared in zip(twin.parameters(), network.parameters(), strict=True):
+        own.data = shared.data
+    return twin
 
 
 def _initial_network(plan: Plan, spec: TrainSpec) -> ChunkNet:

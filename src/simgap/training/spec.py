@@ -47,7 +47,7 @@ class TrainSpec:
     """Share of each table's episodes that is held out for a loss that is logged and never selects anything."""
     seed: int = 0
     threads: int = 2
-    """Torch threads; part of the spec because sums over another number of threads differ in the last bit."""
+    """Shards a batch is cut into on a CPU, one a core; part of the spec because sums over another number differ in the last bit."""
     device: str = "cpu"
     bf16: bool = True
     init_from: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def train(
 
     The run is a function of tables, shares and spec. Killed at any moment and started again with the same arguments it goes
     on from its last resume point and ends with the same bits; a finished run is returned at once. The number of torch
-    threads is the spec's while this runs and restored afterwards.
+    threads is set while this runs and restored afterwards.
 
     Args:
         tables: the mixture's datasets; conventions and frame sizes must agree.
@@ -55,8 +56,7 @@ def train(
         return out
     plan = make_plan(tables, shares, spec)
     out.mkdir(parents=True, exist_ok=True)
-    with torch_threads(spec.threads):
-        run = TrainingRun(tables, plan, spec)
+    with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec)) as run:
         state = read_resume(out, request)
         trim_log(out, 0 if state is None else state.step)
         if state is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simgap.conventions import require_same
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.store import EpisodeWriter
@@ -172,6 +173,7 @@ def _policy_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap |
 def _replay_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None) -> Callable[[int], tuple[Outcome, Episode | None]]:
     assert plan.replay_of is not None
     source = open_dataset(plan.replay_of)
+    require_same(robot.action_spec, source.spec.action_spec, what="actions", ours_name="the robot", theirs_name=str(plan.replay_of))
 
     def trial(index: int) -> tuple[Outcome, Episode | None]:
         logged = source.episode(index, images=False)
