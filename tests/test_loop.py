@@ -1,0 +1,354 @@
+"""Two turns end to end on a tiny scale: the order in the ledger, the seal, taking a run up again, and the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simgap.checks.base import Cause
+from simgap.diagnosis import Diagnosis, diagnose
+from simgap.envs.factors import FactorRanges
+from simgap.episodes.reader import open_dataset
+from simgap.errors import DataError
+from simgap.ledger import Ledger, Row, RowKind
+from simgap.loop import TurnResult, TurnSpec, run_turns
+from simgap.loop.reporting import report_model
+from simgap.loop.results import compare
+from simgap.loop.spec import Progress, SilentReporter
+from simgap.loop.store import evidence_of, load_run
+from simgap.loop.turn import exit_code
+from simgap.loop.words import verdict_sentence
+from simgap.provenance import canonical_json
+from simgap.report import write_report
+from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
+from simgap.robots.gaps import Gap, GapKind, draw_gap, seal_of
+from simgap.robots.surrogate_process import SurrogateWorld
+from simgap.rollouts.screen import screen
+from simgap.statistics import ScreenVerdict, paired_difference
+from simgap.trials.batch import SurrogateSpec, read_results
+from simgap.types import EvidenceKind, Outcome
+
+SPEC = TurnSpec(
+    seed=3,
+    gap="action_sign",
+    image_size=48,
+    episodes=4,
+    train_steps=2,
+    screen_episodes=4,
+    in_use_trials=2,
+    condition_trials=1,
+    replays=3,
+    target_episodes=2,
+    target_steps=2,
+)
+"""A policy trained for two steps fails every rollout; 0 of 4 is undecided, so it is tried all the same."""
+
+
+class LocalSurrogate:
+    """The surrogate's world without its process, which takes seconds to start."""
+
+    evidence = EvidenceKind.SURROGATE
+
+    def __init__(self, spec: SurrogateSpec) -> None:
+        self._world = SurrogateWorld(spec.env, spec.image_size, spec.seed, spec.gap)
+        env = self._world.env
+        self.action_spec, self.state_spec, self.cameras = env.action_spec, env.state_spec, env.cameras
+        self.seal = seal_of(self._world.gap, spec.seed)
+        MADE.append(self)
+
+    def reset(self, condition: InitialCondition) -> InitialCondition:
+        return InitialCondition(seed=condition.seed, placements=self._world.reset(condition.seed, dict(condition.placements)))
+
+    def observe(self) -> RobotObservation:
+        header, arrays = self._world.observe()
+        images = {c: arrays[c] for c in self.cameras}
+        return RobotObservation(images=images, state=arrays["state"], time_s=header["time_s"], frame_age_s=header["frame_age_s"])
+
+    def act(self, action: NDArray[np.float32]) -> AppliedAction:
+        answer = self._world.act(action)
+        return AppliedAction(action=np.asarray(answer["applied"], np.float32), clipped=answer["clipped"], time_s=answer["time_s"])
+
+    def verdict(self) -> Outcome | None:
+        found: Outcome | None = self._world.outcome
+        return found
+
+    def open_seal(self, diagnosis_hash: str) -> Gap:
+        OPENED.append(diagnosis_hash)
+        return self._world.gap
+
+    def stamp_fields(self) -> dict[str, Any]:
+        return {**self._world.env.stamp_fields(), "robot": "surrogate", "seal": self.seal}
+
+    def close(self) -> None:
+        self._world.env.close()
+
+
+MADE: list[LocalSurrogate] = []
+OPENED: list[str] = []
+"""Hashes that seals were opened with, in this process."""
+
+
+class StopAt(SilentReporter):
+    """Is killed when a stage begins."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def stage(self, label: str, unit: str) -> AbstractContextManager[Progress]:
+        if label == self.label:
+            raise KeyboardInterrupt(label)
+        return super().stage(label, unit)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
+        patch.setattr("simgap.checks.replay.BOOTSTRAPS", 8)
+        yield tmp_path_factory.mktemp("cache")
+    for made in MADE:  # workers leave theirs to the end of their process
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def result(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TurnResult:
+    return run_turns(SPEC, tmp_path_factory.mktemp("run"), cache, SilentReporter(), workers=0)
+
+
+def rows_of(folder: Path) -> tuple[Row, ...]:
+    with Ledger(folder / "ledger.db") as ledger:
+        assert ledger.verify() == len(ledger.rows())
+        return ledger.rows()
+
+
+def same(one: Diagnosis | None, other: Diagnosis | None) -> bool:
+    """Return whether two diagnoses say the same on disk; tuples come back as lists."""
+    assert one is not None
+    assert other is not None
+    return canonical_json(one.to_json()) == canonical_json(other.to_json())
+
+
+def files_of(*folders: Path) -> dict[str, str]:
+    """Return every file but the ledger's own with its content."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "ledger.db" not in path.name and path.name != "run.json":
+                found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_agree(result: TurnResult) -> None:
+    assert result.diagnosis is not None
+    assert result.gap is not None
+    assert (result.diagnosis.cause, result.gap.kind) == (Cause.ACTION_SIGN, GapKind.ACTION_SIGN)
+    assert list(result.diagnosis.parameters["broken"]) == [f"{result.gap.joint}.pos"]
+    assert result.diagnosis_agrees is True
+    assert result.gap == draw_gap(SPEC.seed, GapKind.ACTION_SIGN)
+    assert result.seal == seal_of(result.gap, SPEC.seed)
+
+
+def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_chain_is_whole(result: TurnResult) -> None:
+    rows = rows_of(result.folder)
+    at = {row.key: row.id for row in rows}
+    order = [
+        "seal",
+        "screen/turn 1",
+        "trials/turn 1, in use",
+        "trials/turn 1, training conditions",
+        "trials/replay",
+        "diagnosis",
+        "plan",
+        "trials/turn 2, in use",
+    ]
+    order += ["trials/turn 2, in use", "comparison", "opened", "claim/sim"]
+    assert [at[k] for k in order] == sorted(at[k] for k in order)
+    by_key = {row.key: row for row in rows}
+    assert by_key["opened"].payload["commitment_row"] == by_key["seal"].id
+    assert by_key["opened"].payload["finding_row"] == by_key["diagnosis"].id
+    assert OPENED[0] == by_key["diagnosis"].hash, "the seal opens against the finding that is already in the ledger"
+    assert rows[0].kind is RowKind.COMMITMENT
+    assert {row.evidence for row in rows if row.kind is RowKind.EVIDENCE} == {EvidenceKind.SIM, EvidenceKind.SURROGATE}
+
+
+def test_a_convention_plan_makes_no_data_and_tries_the_same_policy_on_the_same_conditions(result: TurnResult) -> None:
+    assert result.plan is not None
+    assert result.second is not None
+    assert result.paired is not None
+    assert result.plan.kind == "convention"
+    assert (result.second.checkpoint, result.second.datasets) == (result.first.checkpoint, result.first.datasets)
+    assert [r.seed for r in result.second.results] == [r.seed for r in result.first.results]
+    assert result.paired.counts.n + result.paired.counts.dropped == SPEC.in_use_trials
+    assert result.second.in_use is not None
+    stamp = open_dataset(result.second.in_use).spec.stamp.fields
+    assert stamp["plan"]["commands"] == result.plan.multipliers
+
+
+def test_the_seeds_of_training_screen_trials_and_conditions_are_disjoint(result: TurnResult) -> None:
+    assert result.first.in_use is not None
+    assert result.first.conditions is not None
+    training = open_dataset(result.first.datasets[0])
+    sets = [
+        {training.episode(i, images=False).seed for i in range(SPEC.episodes)},
+        set(result.first.screens[0][1].outcomes),
+        {r.seed for r in read_results(open_dataset(result.first.in_use))},
+        {r.seed for r in read_results(open_dataset(result.first.conditions))},
+    ]
+    assert [len(s) for s in sets] == [SPEC.episodes, SPEC.screen_episodes, SPEC.in_use_trials, SPEC.condition_trials]
+    assert len(set.union(*sets)) == sum(map(len, sets))
+    assert result.replays is not None
+    assert {r.seed for r in read_results(open_dataset(result.replays))} < sets[0], "a replay starts where its episode started"
+
+
+def test_a_run_called_again_gives_the_same_results_and_writes_no_row_and_no_file(result: TurnResult, cache: Path) -> None:
+    rows, files = rows_of(result.folder), files_of(result.folder, cache)
+    again = run_turns(SPEC, result.folder, cache, SilentReporter(), workers=0)
+    assert rows_of(result.folder) == rows
+    assert files_of(result.folder, cache) == files
+    assert same(again.diagnosis, result.diagnosis)
+    assert (again.plan, again.paired, again.gap, again.seal) == (result.plan, result.paired, result.gap, result.seal)
+    assert (again.first.results, again.second and again.second.results) == (result.first.results, result.second and result.second.results)
+
+
+@pytest.mark.parametrize("label", ["diagnose", "trials in use, again"])
+def test_a_run_that_is_killed_goes_on_to_the_same_rows_and_never_shows_the_seal_before_its_finding(
+    result: TurnResult, cache: Path, tmp_path: Path, label: str
+) -> None:
+    OPENED.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run_turns(SPEC, tmp_path, cache, StopAt(label), workers=0)
+    assert OPENED == []
+    assert not [r for r in rows_of(tmp_path) if r.kind is RowKind.SEAL_OPENED]
+    again = run_turns(SPEC, tmp_path, cache, SilentReporter(), workers=0)
+    assert [(r.kind, r.key, r.payload) for r in rows_of(tmp_path)] == [(r.kind, r.key, r.payload) for r in rows_of(result.folder)]
+    assert same(again.diagnosis, result.diagnosis)
+
+
+def test_a_folder_of_another_spec_is_refused_before_anything_is_touched(result: TurnResult, cache: Path) -> None:
+    before = files_of(result.folder)
+    with pytest.raises(DataError, match=r"another spec.*seed.*give another --out"):
+        run_turns(dataclasses.replace(SPEC, seed=4), result.folder, cache, SilentReporter(), workers=0)
+    assert files_of(result.folder) == before
+
+
+def test_a_run_is_read_back_as_it_was_saved(result: TurnResult) -> None:
+    read = load_run(result.folder)
+    for field in dataclasses.fields(TurnResult):
+        if field.name not in ("first", "second", "ranges", "diagnosis"):
+            assert getattr(read, field.name) == getattr(result, field.name), field.name
+    assert same(read.diagnosis, result.diagnosis)
+    assert read.ranges.to_json() == result.ranges.to_json()
+    assert (read.first.results, read.second and read.second.results) == (result.first.results, result.second and result.second.results)
+    assert compare(read.first, read.second) == result.paired
+
+
+def test_a_saved_run_can_be_diagnosed_again_to_the_same_words(result: TurnResult) -> None:
+    assert same(diagnose(evidence_of(load_run(result.folder))), result.diagnosis)
+
+
+def test_a_folder_without_a_run_and_an_unknown_schema_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no finished run"):
+        load_run(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 99}')
+    with pytest.raises(DataError, match="schema 99, expected 1"):
+        load_run(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 1}')
+    with pytest.raises(DataError, match="cannot be read"):
+        load_run(tmp_path)
+
+
+def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_path: Path) -> None:
+    model = report_model(load_run(result.folder), "simgap demo --seed 3")
+    page = write_report(model, tmp_path / "report.html").read_text()
+    assert "Surrogate evidence" in page
+    assert "Nothing here is evidence about a real robot" in page
+    assert model.seal is not None
+    assert model.seal.agrees is True
+    assert [entry.kind for entry in model.seal.order] == ["commitment", "finding", "seal_opened"]
+    assert f"0 of {SPEC.screen_episodes} in sim" in model.verdict
+    assert model.diagnosis is not None
+    assert any("renderer=" in c for check in model.diagnosis.checks for c in check.shared_assumptions)
+
+
+def test_an_undefined_comparison_is_not_reported_as_zero_points(result: TurnResult) -> None:
+    nothing = dataclasses.replace(result, paired=paired_difference(0, 0, 0, 0, dropped=2))
+    sentence = verdict_sentence(nothing)
+    assert "points" not in sentence
+    assert "no pair of trials counts" in sentence
+    assert nothing.is_better is None
+
+
+def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_turn_helped(result: TurnResult) -> None:
+    assert result.is_better is False
+    assert exit_code(result) == 1
+    helped = dataclasses.replace(result, paired=paired_difference(3, 5, 0, 0))
+    assert exit_code(helped) == 0
+    assert result.diagnosis is not None
+    missed = dataclasses.replace(helped, diagnosis=dataclasses.replace(result.diagnosis, cause=Cause.PLANT_GAIN))
+    assert exit_code(missed) == 1
+    assert exit_code(dataclasses.replace(helped, paired=None)) == 1, "a second turn that failed its own screen"
+    nothing = dataclasses.replace(result.diagnosis, cause=Cause.NONE)
+    assert exit_code(dataclasses.replace(result, diagnosis=nothing, gap=Gap(kind=GapKind.NONE), second=None, paired=None)) == 0
+
+
+def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_closed(cache: Path, result: TurnResult, tmp_path: Path) -> None:
+    OPENED.clear()
+    run = run_turns(dataclasses.replace(SPEC, screen_episodes=8), tmp_path / "run", cache, SilentReporter(), workers=0)
+    assert run.first.screens[0][1].verdict is ScreenVerdict.BROKEN
+    assert (run.first.in_use, run.first.conditions, run.replays, run.diagnosis, run.plan, run.second, run.gap) == (None,) * 7
+    assert exit_code(run) == 1
+    assert OPENED == []
+    assert not (run.folder / "trials").exists()
+    assert [r.kind for r in rows_of(run.folder)] == [RowKind.COMMITMENT, RowKind.EVIDENCE]
+    assert "found the policy broken" in verdict_sentence(run)
+    assert "not tried on the robot" in verdict_sentence(run)
+    with pytest.raises(DataError, match="did not pass the screen"):
+        evidence_of(load_run(run.folder))
+    page = write_report(report_model(load_run(run.folder), "simgap demo"), tmp_path / "report.html").read_text()
+    assert "Surrogate evidence" not in page, "nothing was tried on a surrogate"
+
+
+def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_is_not_tried(
+    cache: Path, result: TurnResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[FactorRanges] = []
+
+    def short(spec: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(spec.ranges)
+        return screen(dataclasses.replace(spec, episodes=min(6, spec.episodes)), *args, **kwargs)
+
+    monkeypatch.setattr("simgap.loop.stages.screen", short)
+    late = Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": 2.0})  # later, and the teacher solves one in ten
+    monkeypatch.setattr("simgap.robots.surrogate_process.draw_gap", lambda seed, kind: late)
+    run = run_turns(dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0)
+    assert run.diagnosis is not None
+    assert run.plan is not None
+    assert run.second is not None
+    assert (run.diagnosis.cause, run.diagnosis_agrees) == (Cause.ACTION_LATENCY, True)
+    assert run.diagnosis.parameters["extra_delay_steps"] == 2
+    assert run.plan.kind == "episodes"
+    assert len(run.second.datasets) == 2
+    assert run.second.checkpoint != run.first.checkpoint
+    assert [r.name for r in seen] == ["nominal", "targeted:action_latency", "nominal"]
+    assert (run.second.in_use, run.paired, run.is_better) == (None, None, None)
+    assert "did not pass its own screen" in verdict_sentence(run)
+    targeted = open_dataset(run.second.datasets[1])
+    low, high = run.plan.changes["action_latency_steps"]
+    assert all(low <= targeted.episode(i, images=False).factors["action_latency_steps"] <= high for i in range(2))
+    assert "opened" in [r.key for r in rows_of(tmp_path)]
+
+
+@pytest.mark.slow
+def test_the_whole_run_on_the_sealed_process_gives_the_same_diagnosis(tmp_path: Path) -> None:
+    run = run_turns(SPEC, tmp_path / "run", tmp_path / "cache", SilentReporter(), workers=2)
+    assert run.diagnosis is not None
+    assert run.diagnosis.cause is Cause.ACTION_SIGN
+    assert run.diagnosis_agrees is True
