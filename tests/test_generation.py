@@ -127,7 +127,7 @@ def test_failed_and_abstained_attempts_are_counted_by_reason_and_replaced(tmp_pa
 
 def test_ranges_the_teacher_cannot_solve_are_refused_with_the_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "roll_teacher", lambda *_: Rollout(episode=None, abstained="too far"))
-    with pytest.raises(DataError, match=r"failed 20 initial conditions in a row .*abstained.*narrow the ranges"):
+    with pytest.raises(DataError, match=r"failed 20 conditions in a row .*abstained.*narrow the ranges"):
         generate(SPEC, tmp_path / "data", workers=0)
 
 
