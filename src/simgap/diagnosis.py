@@ -66,6 +66,8 @@ class TurnEvidence:
     replays: Path
     """Replays of the first episodes of ``training`` on the robot."""
     seed: int = 0
+    workers: int = 0
+    """Processes for the searches of the pixel check; changes no number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +191,9 @@ def _data(path: Path) -> CheckResult:
 def _pixels(evidence: TurnEvidence, training: Dataset, log: Dataset, shared: tuple[str, ...]) -> CheckResult:
     env = make_env(evidence.env, image_size=training.spec.image_size[0])
     try:
-        return check_pixels(env, {camera: first_frames(log, camera) for camera in training.spec.cameras}, assumes=shared, seed=evidence.seed)
+        return check_pixels(
+            env, {camera: first_frames(log, camera) for camera in training.spec.cameras}, assumes=shared, seed=evidence.seed, workers=evidence.workers
+        )
     finally:
         env.close()
 

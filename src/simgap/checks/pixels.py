@@ -7,7 +7,7 @@ camera's pose and the light and colours; the group that explains the difference 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.checks.fit_pixels import PixelFit, Still, fit_group, residual
+from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.episodes.reader import Dataset
 from simgap.provenance import child_rng
+from simgap.workers import run_tasks
 
 LIMIT = 6.0
 """Mean absolute difference, in 1/255, that sensor noise, compression and everyday tolerances stay under."""
@@ -70,20 +72,45 @@ def first_frames(log: Dataset, camera: str, count: int = STILLS) -> list[Still]:
     return stills
 
 
-def compare_camera(env: TaskEnv, camera: str, stills: Sequence[Still], seed: int) -> CameraComparison:
-    """Compare one camera and, if it differs, fit both groups of causes."""
-    difference = residual(env, camera, stills, {})
-    if difference <= LIMIT:
-        return CameraComparison(camera=camera, difference=difference)
+_Search = tuple[str, str, int]
+"""Camera, group of factors, start."""
+_SEARCHES: tuple[tuple[str, int], ...] = (("pose", 0), ("pose", 1), ("light", 0))
+"""A pose search can end in a side valley; a second start costs seconds and only the better one counts."""
+
+
+def compare_cameras(env: TaskEnv, stills: Mapping[str, Sequence[Still]], seed: int, workers: int) -> list[CameraComparison]:
+    """Compare every camera and, for those that differ, fit both groups of causes apart."""
+    differences = {camera: residual(env, camera, pictures, {}) for camera, pictures in stills.items()}
+    searches: list[_Search] = [(camera, *search) for camera, value in differences.items() if value > LIMIT for search in _SEARCHES]
+    fits: dict[_Search, PixelFit] = {}
+
+    def landed(result: tuple[_Search, PixelFit]) -> None:
+        fits[result[0]] = result[1]
+
+    run_tasks(_setup_search, (env.name, env.image_size, stills, seed), searches, workers=workers, on_result=landed)
+    compared = []
+    for camera, difference in differences.items():
+        poses = [fit for (name, group, _), fit in fits.items() if name == camera and group == "pose"]
+        pose = min(poses, key=lambda fit: fit.residual) if poses else None
+        compared.append(CameraComparison(camera=camera, difference=difference, light=fits.get((camera, "light", 0)), pose=pose))
+    return compared
+
+
+def _setup_search(env_name: str, image_size: int, stills: Mapping[str, Sequence[Still]], seed: int) -> Callable[[_Search], tuple[_Search, PixelFit]]:
+    env = make_env(env_name, image_size=image_size)
     space = env.factor_space.factors
-    light = fit_group(env, camera, stills, {n: (space[n].low, space[n].high) for n in LIGHT_FACTORS}, rng=child_rng(seed, "light", camera))
-    bounds = {n: (space[n].low, space[n].high) for n in pose_factors(env, camera)}
-    # A pose search can end in a side valley; a second start costs seconds and only the better one counts.
-    poses = [fit_group(env, camera, stills, bounds, rng=child_rng(seed, "pose", camera, start), generations=30) for start in range(2)]
-    return CameraComparison(camera=camera, difference=difference, light=light, pose=min(poses, key=lambda f: f.residual))
+
+    def search(task: _Search) -> tuple[_Search, PixelFit]:
+        camera, group, start = task
+        names = LIGHT_FACTORS if group == "light" else tuple(pose_factors(env, camera))
+        bounds = {n: (space[n].low, space[n].high) for n in names}
+        rng = child_rng(seed, group, camera, start)
+        return task, fit_group(env, camera, stills[camera], bounds, rng=rng, generations=30 if group == "pose" else 22)
+
+    return search
 
 
-def check_pixels(env: TaskEnv, stills: Mapping[str, Sequence[Still]], *, assumes: tuple[str, ...] = (), seed: int = 0) -> CheckResult:
+def check_pixels(env: TaskEnv, stills: Mapping[str, Sequence[Still]], *, assumes: tuple[str, ...] = (), seed: int = 0, workers: int = 0) -> CheckResult:
     """Compare every camera and name what changed.
 
     Args:
@@ -91,10 +118,11 @@ def check_pixels(env: TaskEnv, stills: Mapping[str, Sequence[Still]], *, assumes
         stills: camera -> robot pictures of known scenes.
         assumes: assumptions of the simulator's side.
         seed: of the searches.
+        workers: processes for the searches; 0 runs them in this one.
     """
     if not stills or not all(stills.values()):
         return CheckResult(family=Family.PIXELS, name="pictures", verdict=Verdict.NOT_RUN, sentence="No trial left a frame to compare.", assumes=assumes)
-    compared = [compare_camera(env, camera, pictures, seed) for camera, pictures in stills.items()]
+    compared = compare_cameras(env, stills, seed, workers)
     worst = max(compared, key=lambda c: c.difference)
     numbers: dict[str, Any] = {c.camera: _numbers(c) for c in compared}
     base: dict[str, Any] = {

@@ -147,6 +147,7 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
         training_conditions=first.conditions,
         replays=replays,
         seed=stages.spec.seed,
+        workers=stages.workers,
     )
     done = 0
     with stages.reporter.stage("diagnose", "checks") as progress:

@@ -121,9 +121,8 @@ class TrainingRun:
         total = float(batch.mask.sum())
         jobs = [self._pool.submit(self._shard, replica, part, total) for replica, part in zip(self._replicas, split(batch, self._shards), strict=True)]
         value = sum(job.result() for job in jobs)
-        gradients = [p.grad for p in self.network.parameters()]
         for twin in self._replicas[1:]:
-            torch._foreach_add_(gradients, [p.grad for p in twin.parameters()])
+            torch._foreach_add_(_gradients(self.network), _gradients(twin))
             twin.zero_grad(set_to_none=True)
         return value
 
@@ -139,6 +138,10 @@ class TrainingRun:
         error = (network(images, state, self._dtype) - target).abs().mean(-1)
         loss: Tensor = (error * mask).sum() / mask.sum()
         return loss
+
+
+def _gradients(network: ChunkNet) -> list[Tensor]:
+    return [p.grad for p in network.parameters() if p.grad is not None]
 
 
 def _twin(network: ChunkNet, plan: Plan) -> ChunkNet:
