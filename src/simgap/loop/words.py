@@ -55,7 +55,10 @@ def verdict_sentence(result: TurnResult) -> str:
     if difference.point is None:
         return f"{start} Turn 2 was tried ({_rate(result.second)}), but no pair of trials counts: {difference.reason}."
     word = "better" if result.is_better else "NOT better"
-    interval = "" if difference.low is None or difference.high is None else f", 95 % interval {100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
+    interval = ""
+    if difference.low is not None and difference.high is not None:
+        interval = f", 95 % interval {100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
+        interval += "; these trials cannot tell it from none" if difference.low <= 0 <= difference.high else ""
     return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * difference.point:+.0f} points{interval})."
 
 
