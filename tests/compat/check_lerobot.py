@@ -25,7 +25,7 @@ def main(root: str, expected_path: str) -> int:
             item = dataset[int(start) + k]
             assert item["task"] == str(tasks[episode]), (item["task"], tasks[episode])
             assert [int(item[key]) for key in ("episode_index", "frame_index", "index")] == [episode, k, int(start) + k]
-            for key in ("action", "observation.state", "executed", "time_s"):
+            for key in ("action", "observation.state", "time_s", *expected["extras"]):
                 seen, wanted = np.asarray(item[key]).reshape(-1), expected[f"{episode}.{key}"][k].reshape(-1)
                 np.testing.assert_array_equal(seen, wanted.astype(seen.dtype))
             for camera in ("front", "wrist"):
@@ -33,8 +33,8 @@ def main(root: str, expected_path: str) -> int:
                 pixels = np.rint(np.moveaxis(np.asarray(item[key]), 0, -1) * 255.0).astype(int)
                 worst = max(worst, int(np.abs(pixels - expected[f"{episode}.{key}"][k].astype(int)).max()))
     assert worst <= IMAGE_TOLERANCE, f"images differ by up to {worst}/255"
-    assert list(dataset.meta.episodes["success"]) == [True, False, True]
-    assert list(dataset.meta.episodes["outcome"]) == ["success", "failure", "success"]
+    assert list(dataset.meta.episodes["outcome"]) == list(expected["outcomes"])
+    assert list(dataset.meta.episodes["success"]) == [outcome == "success" for outcome in expected["outcomes"]]
     stats = dataset.meta.stats["action"]
     actions = np.concatenate([expected[f"{e}.action"] for e in range(len(lengths))]).astype(np.float64)
     np.testing.assert_allclose(stats["q01"], np.quantile(actions, 0.01, axis=0), rtol=1e-6)

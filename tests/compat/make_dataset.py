@@ -1,4 +1,4 @@
-"""Write a small dataset in each codec and, beside it, what a reader should get from it."""
+"""Write a small dataset in each codec and, beside it and beside ``generated``, what a reader should get."""
 
 from __future__ import annotations
 
@@ -37,15 +37,24 @@ def make(root: Path, codec: Codec) -> None:
     for index in (2, 0, 1):  # out of order, as parallel workers write
         writer.write(index, _episode(index, rng))
     writer.finish()
-    dataset = open_dataset(root / codec)
-    expected: dict[str, np.ndarray] = {"lengths": np.array(LENGTHS), "tasks": np.array(TASKS)}
-    for index in range(len(LENGTHS)):
-        episode = dataset.episode(index)
-        expected[f"{index}.action"], expected[f"{index}.observation.state"] = episode.action, episode.state
-        expected[f"{index}.time_s"], expected[f"{index}.executed"] = episode.time_s, episode.extras["executed"]
-        for camera, frames in episode.images.items():
-            expected[f"{index}.observation.images.{camera}"] = frames
-    np.savez(root / f"{codec}.npz", **expected)
+    expect(root / codec, root / f"{codec}.npz")
+
+
+def expect(dataset_path: Path, out: Path) -> None:
+    """Write what a reader should get from a dataset: lengths, tasks, outcomes, values, images."""
+    dataset = open_dataset(dataset_path)
+    episodes = [dataset.episode(i) for i in range(dataset.n_episodes)]
+    expected: dict[str, np.ndarray] = {
+        "lengths": np.array([len(e) for e in episodes]),
+        "tasks": np.array([e.task for e in episodes]),
+        "outcomes": np.array([str(e.outcome.kind) for e in episodes]),
+        "extras": np.array(sorted(episodes[0].extras)),
+    }
+    for index, episode in enumerate(episodes):
+        expected[f"{index}.action"], expected[f"{index}.observation.state"], expected[f"{index}.time_s"] = episode.action, episode.state, episode.time_s
+        expected |= {f"{index}.{name}": column for name, column in episode.extras.items()}
+        expected |= {f"{index}.observation.images.{camera}": frames for camera, frames in episode.images.items()}
+    np.savez(out, **expected)
 
 
 def _episode(index: int, rng: np.random.Generator) -> Episode:
@@ -76,3 +85,4 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     for name in ("h264", "png"):
         make(target, name)  # type: ignore[arg-type]
+    expect(target / "generated", target / "generated.npz")

@@ -21,7 +21,8 @@ fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HOME="$work/hf"
+.venv/bin/simgap generate arm-pick -n 3 --out "$work/generated" --quiet >/dev/null
 .venv/bin/python tests/compat/make_dataset.py "$work"
-for codec in h264 png; do
-  .venv-compat/bin/python tests/compat/check_lerobot.py "$work/$codec" "$work/$codec.npz"
+for name in h264 png generated; do
+  .venv-compat/bin/python tests/compat/check_lerobot.py "$work/$name" "$work/$name.npz"
 done
