@@ -25,6 +25,11 @@ NEW_SHARE = 0.6
 """Share of targeted episodes in a batch; the rest keeps what was known (half, never all)."""
 
 
+NOISE_DEG = 1.5
+LATE_NOISE_DEG = 0.5
+"""Under delay a teacher answers a disturbance late: with 1.5 deg it solves a quarter of the conditions at 6 steps, with 0.5 deg all."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataPlan:
     """What the next turn changes. Exactly one of: nothing, a convention, or a batch of episodes."""
@@ -40,6 +45,8 @@ class DataPlan:
     """Measured multipliers to undo, by dimension."""
     episodes: int = 0
     new_share: float = NEW_SHARE
+    noise_deg: float = NOISE_DEG
+    """Noise on what the teacher executes in the new episodes."""
     executor: str = ""
     """Executor of the next turn, when it changes."""
 
@@ -53,6 +60,7 @@ class DataPlan:
             "multipliers": dict(self.multipliers),
             "episodes": self.episodes,
             "new_share": self.new_share,
+            "noise_deg": self.noise_deg,
             "executor": self.executor,
         }
 
@@ -86,6 +94,7 @@ def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, 
         ranges=ranges,
         changes=changes,
         episodes=episodes,
+        noise_deg=LATE_NOISE_DEG if cause is Cause.ACTION_LATENCY else NOISE_DEG,
         executor=str(executor),
     )
 

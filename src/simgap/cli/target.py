@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_data(result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes)
     document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "dataset": None}
     if args.generate and plan.ranges is not None:
-        document["dataset"] = str(_generate(args, result.spec.env, result.spec.image_size, plan.ranges))
+        document["dataset"] = str(_generate(args, result.spec.env, result.spec.image_size, plan.ranges, plan.noise_deg))
     emit(args, document, lambda console: _show(console, document))
     return 0 if plan.kind == "nothing" else 1
 
 
-def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any) -> Path:
+def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any, noise_deg: float) -> Path:
     from simgap.cli._reporter import ConsoleReporter
     from simgap.generation import GenerateSpec, generate
     from simgap.machine import require_offscreen, usable_cores
@@ -52,7 +52,7 @@ def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any) 
 
     require_offscreen()
     out: Path = args.out or Path(args.run_folder) / "targeted"
-    spec = GenerateSpec(env=env, episodes=args.episodes, ranges=ranges, image_size=image_size, seed=args.seed, purpose=Purpose.TARGET)
+    spec = GenerateSpec(env=env, episodes=args.episodes, ranges=ranges, image_size=image_size, seed=args.seed, purpose=Purpose.TARGET, noise_deg=noise_deg)
     with ConsoleReporter(args.quiet).stage("teach where it failed", "episodes") as progress:
         generate(spec, out, workers=args.workers or usable_cores(), progress=lambda done, total: progress(done, total, ""))
     return out

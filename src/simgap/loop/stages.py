@@ -20,6 +20,7 @@ from simgap.robots.base import InitialCondition
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose, seed_of
+from simgap.targeting import NOISE_DEG
 from simgap.training import TrainSpec, train
 from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials
 
@@ -35,9 +36,11 @@ class Stages:
         self.spec, self.env, self.cache, self.run_folder = spec, env, cache, run_folder
         self.reporter, self.workers = reporter, workers
 
-    def dataset(self, label: str, ranges: FactorRanges, episodes: int, purpose: Purpose, seed: int) -> Path:
+    def dataset(self, label: str, ranges: FactorRanges, episodes: int, purpose: Purpose, seed: int, noise_deg: float = NOISE_DEG) -> Path:
         """Generate a dataset, or find it."""
-        spec = GenerateSpec(env=self.spec.env, episodes=episodes, ranges=ranges, image_size=self.spec.image_size, seed=seed, purpose=purpose)
+        spec = GenerateSpec(
+            env=self.spec.env, episodes=episodes, ranges=ranges, image_size=self.spec.image_size, seed=seed, purpose=purpose, noise_deg=noise_deg
+        )
         folder = self.cache.folder("datasets", [spec.to_json(), source_hash(*GENERATION_SOURCE)])
         with self.cache.holding(folder), self.reporter.stage(label, "episodes") as progress:
             if not (folder / "meta" / "info.json").exists():

@@ -110,6 +110,7 @@ def read_plan(data: Mapping[str, Any]) -> DataPlan:
         multipliers={str(k): float(v) for k, v in data["multipliers"].items()},
         episodes=int(data["episodes"]),
         new_share=float(data["new_share"]),
+        noise_deg=float(data["noise_deg"]),
         executor=str(data["executor"]),
     )
 

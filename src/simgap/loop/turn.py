@@ -168,7 +168,7 @@ def _second_turn(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, 
     datasets, checkpoint, screens = first.datasets, first.checkpoint, first.screens
     if plan.kind == "episodes":
         assert plan.ranges is not None
-        new = stages.dataset("teach where it failed", plan.ranges, plan.episodes, Purpose.TARGET, spec.seed)
+        new = stages.dataset("teach where it failed", plan.ranges, plan.episodes, Purpose.TARGET, spec.seed, plan.noise_deg)
         datasets = (data, new)
         checkpoint = stages.checkpoint("train on", datasets, [1.0 - plan.new_share, plan.new_share], spec.target_steps, first.checkpoint)
         half = max(16, spec.screen_episodes // 2)
