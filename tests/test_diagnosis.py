@@ -110,3 +110,19 @@ def test_a_diagnosis_survives_json(given_verdicts: list[Verdict]) -> None:
 def test_every_cause_has_a_remedy_and_every_known_one_a_name(cause: Cause) -> None:
     assert REMEDIES[cause].endswith(".")
     assert (cause in NAMES) == (cause is not Cause.UNKNOWN)
+
+
+@pytest.mark.parametrize("family", [f for f in Family if f is not Family.POLICY])
+def test_where_something_else_is_broken_the_policy_is_not_called_weak(family: Family) -> None:
+    weak = check(Family.POLICY, Verdict.BROKEN, cause=Cause.POLICY)
+    found = decide([weak, check(family, Verdict.BROKEN)])
+    judged = next(c for c in found.checks if c.family is Family.POLICY)
+    assert found.family is family
+    assert (judged.verdict, judged.cause) == (Verdict.CANNOT_TELL, Cause.NONE)
+    assert str(family) in judged.sentence
+
+
+def test_a_narrow_training_set_stays_a_finding_beside_another() -> None:
+    narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
+    found = decide([narrow, check(Family.PLANT, Verdict.BROKEN)])
+    assert next(c for c in found.checks if c.family is Family.POLICY) == narrow

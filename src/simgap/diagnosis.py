@@ -7,7 +7,7 @@ comes later rests on what comes earlier; the policy is blamed last. "Cannot tell
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that would. A policy that
     is weak for no known reason is blamed only when every other check could tell.
     """
-    ordered = sorted(checks, key=lambda c: list(Family).index(c.family))
+    ordered = _policy_last(sorted(checks, key=lambda c: list(Family).index(c.family)))
     unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
     for check in ordered:
         # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell it is not.
@@ -135,6 +135,15 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     return Diagnosis(cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE])
 
 
+def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
+    """Withdraw the verdict "the policy is weak" where something else is broken: it is what is left when nothing is."""
+    broken = [c for c in ordered if c.verdict is Verdict.BROKEN and c.cause is not Cause.POLICY]
+    if not broken:
+        return ordered
+    told = f" What is broken above ({broken[0].family}) has to be repaired before the policy can be judged."
+    return [replace(c, verdict=Verdict.CANNOT_TELL, cause=Cause.NONE, sentence=c.sentence + told) if c.cause is Cause.POLICY else c for c in ordered]
+
+
 def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = None) -> Diagnosis:
     """Run every check on a turn's evidence and decide.
 
@@ -147,20 +156,22 @@ def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = No
     shared = tuple(sorted(assumptions(training.spec.stamp)))
     spec = training.spec.action_spec
     robot, simulator = motions_of(replays), motions_of(training, replays.n_episodes)
-    steps: tuple[tuple[Family, Callable[[], CheckResult]], ...] = (
-        (Family.EVALUATION, lambda: _evaluation(evidence, training, in_use, conditions, replays)),
-        (Family.DATA, lambda: _data(evidence.training)),
-        (Family.PIXELS, lambda: _pixels(evidence, training, in_use, shared)),
-        (Family.REPLAY, lambda: check_replay(robot, simulator, spec, assumes=shared, rng=child_rng(evidence.seed, "replay bootstrap"))),
-        (Family.EXECUTION, lambda: _execution(evidence, in_use)),
-        (Family.PLANT, lambda: check_plant(robot, simulator, spec, assumes=shared)),
-        (Family.POLICY, lambda: check_policy(read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate)),
+    judged = tuple(sorted(assumptions(in_use.spec.stamp) & set(shared)))
+    clock = tuple(a for a in shared if a.startswith("clock="))
+    steps: tuple[tuple[Family, tuple[str, ...], Callable[[], CheckResult]], ...] = (
+        (Family.EVALUATION, judged, lambda: _evaluation(evidence, training, in_use, conditions, replays)),
+        (Family.DATA, clock, lambda: _data(evidence.training)),
+        (Family.PIXELS, shared, lambda: _pixels(evidence, training, in_use, shared)),
+        (Family.REPLAY, shared, lambda: check_replay(robot, simulator, spec, assumes=shared, rng=child_rng(evidence.seed, "replay bootstrap"))),
+        (Family.EXECUTION, (*clock, f"executor={evidence.executor}"), lambda: _execution(evidence, in_use)),
+        (Family.PLANT, shared, lambda: check_plant(robot, simulator, spec, assumes=shared)),
+        (Family.POLICY, judged, lambda: check_policy(read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate)),
     )
     results = []
-    for family, run in steps:
+    for family, assumes, run in steps:
         if progress:
             progress(str(family))
-        results.append(run())
+        results.append(replace(run(), assumes=assumes))
     return decide(results)
 
 

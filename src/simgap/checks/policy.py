@@ -88,7 +88,7 @@ def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, scr
         why = "No trial lies inside the training set's ranges." if n == 0 else "The screen has no rollout that counts."
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=why, more_trials=FIRST_TRIALS if n == 0 else None)
     if _is_weak(good, n, screen):
-        text = f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was trained, and no check above says why."
+        text = f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was trained."
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
     if difference.point < -SHORTFALL:
         more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)

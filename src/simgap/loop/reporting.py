@@ -14,7 +14,7 @@ from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop.results import Turn, TurnResult
-from simgap.loop.words import blind_spots, finding_name, held_values, next_command, summary_of_row, verdict_sentence
+from simgap.loop.words import WHY, blind_spots, finding_name, held_values, next_command, summary_of_row, verdict_sentence
 from simgap.provenance import library_version
 from simgap.report import model as m
 from simgap.rollouts.record import film_steps
@@ -23,7 +23,7 @@ from simgap.targeting import DataPlan
 from simgap.trials.batch import TrialResult, read_results
 from simgap.types import EvidenceKind
 
-FILM_FAILURES = 4
+FILM_FAILURES = 3
 """Failed trials of turn 1 shown as film strips."""
 
 
@@ -111,7 +111,7 @@ def _films(result: TurnResult) -> list[m.FilmStrip]:
     if result.second is not None and result.second.in_use is not None:
         log = open_dataset(result.second.in_use)
         results = read_results(log)
-        films += [_film(log, r, "Surrogate, turn 2") for r in _failed(results, 2)]
+        films += [_film(log, r, "Surrogate, turn 2") for r in _failed(results, 1)]
         shown = {f.seed for f in films if f.outcome.is_success is False}
         repaired = [r for r in results if r.outcome.is_success and r.seed in shown]
         successes = repaired or [r for r in results if r.outcome.is_success]
@@ -207,7 +207,8 @@ def _plan(result: TurnResult) -> m.DataPlan | None:
     if plan is None:
         return None
     space = make_env(result.spec.env, render=False).factor_space.factors
-    factors = [m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after) for n, after in plan.changes.items()]
+    why = "" if result.diagnosis is None else WHY.get(result.diagnosis.cause, "")
+    factors = [m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after, why=why) for n, after in plan.changes.items()]
     mixture = []
     if plan.kind == "episodes":
         mixture = [

@@ -32,6 +32,16 @@ NAMES: Mapping[Cause, str] = {
 }
 
 
+WHY: Mapping[Cause, str] = {
+    Cause.CAMERA_SHIFT: "fitted to the robot's pictures, and its surroundings",
+    Cause.LIGHT_COLOUR: "fitted to the robot's pictures, and its surroundings",
+    Cause.ACTION_LATENCY: "measured in the replays, and one step each way",
+    Cause.PLANT_GAIN: "measured in the replays, and its surroundings",
+    Cause.NARROW_DATA: "where objects were seen in use, and a margin",
+}
+"""Why a factor's range is what it is in the next batch."""
+
+
 def finding_name(found: Diagnosis) -> str | None:
     """Return the broken thing in a few words; None when it cannot be told yet."""
     return NAMES.get(found.cause)
