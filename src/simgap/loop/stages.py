@@ -17,6 +17,7 @@ from simgap.loop.spec import Reporter, TurnSpec
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import child_rng, content_hash, source_hash
 from simgap.robots.base import InitialCondition
+from simgap.robots.surrogate import SurrogateRobot
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose, seed_of
@@ -93,10 +94,10 @@ class Stages:
         """Return the conditions under which the first training episodes were made."""
         return conditions_of(open_dataset(dataset), range(self.spec.replays), PLACEMENT_FACTORS)
 
-    def trials(self, label: str, name: str, **plan: Any) -> Path:
-        """Run trials on the surrogate, or what is missing of them."""
+    def trials(self, label: str, name: str, robot: SurrogateRobot, **plan: Any) -> Path:
+        """Run trials on the surrogate, or what is missing of them; ``robot`` is the sealed one that this run holds open."""
         folder = self.run_folder / "trials" / name
         full = TrialPlan(name=name, robot=self.surrogate(), task=self.env.task, **plan)
         with self.reporter.stage(label, "trials") as progress:
-            run_trials(full, folder, workers=self.workers, progress=lambda done, total: progress(done, total, ""))
+            run_trials(full, folder, workers=self.workers, progress=lambda done, total: progress(done, total, ""), robot=robot)
         return folder

@@ -20,6 +20,7 @@ from simgap.loop.store import recorded_duration_s, save_run
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.robots.gaps import Gap
+from simgap.robots.surrogate import SurrogateRobot
 from simgap.seeds import Purpose
 from simgap.statistics import ScreenVerdict
 from simgap.targeting import DataPlan, plan_data
@@ -49,10 +50,10 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
         robot = stages.surrogate().open()
         try:
             seal = book.commit(robot.seal)
-            first, data = _first_turn(stages, ranges, book)
+            first, data = _first_turn(stages, robot, ranges, book)
             if first.in_use is None or first.conditions is None:
                 return _finished(spec, folder, ranges, first, robot.seal, clock() - started)
-            replays = stages.trials("replay logged actions", "replay", conditions=stages.replay_conditions(data), replay_of=data)
+            replays = stages.trials("replay logged actions", "replay", robot, conditions=stages.replay_conditions(data), replay_of=data)
             book.trials("replay", replays)
             found = _diagnosis(stages, first, data, ranges, replays)
             finding = book.finding(found)
@@ -60,7 +61,7 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
             plan = plan_data(found, ranges, env.factor_space, parse_executor(spec.executor), episodes=spec.target_episodes)
             book.plan(plan)
             reporter.say(f"plan: {plan.sentence}")
-            second = _second_turn(stages, first, data, ranges, plan, book) if plan.kind != "nothing" else None
+            second = _second_turn(stages, robot, first, data, ranges, plan, book) if plan.kind != "nothing" else None
             book.compared(compare(first, second))
             gap = robot.open_seal(finding.hash)
             book.opened(gap, seal, finding)
@@ -111,7 +112,7 @@ def _finished(
     return result
 
 
-def _first_turn(stages: Stages, ranges: FactorRanges, book: TurnLedger) -> tuple[Turn, Path]:
+def _first_turn(stages: Stages, robot: SurrogateRobot, ranges: FactorRanges, book: TurnLedger) -> tuple[Turn, Path]:
     spec = stages.spec
     data = stages.dataset("teach", ranges, spec.episodes, Purpose.TRAIN, DATA_SEED)
     checkpoint = stages.checkpoint("train", [data], None, spec.train_steps)
@@ -122,8 +123,8 @@ def _first_turn(stages: Stages, ranges: FactorRanges, book: TurnLedger) -> tuple
     if report.verdict is ScreenVerdict.BROKEN:
         return turn, data
     tried = {"checkpoint": checkpoint, "executor": spec.executor}
-    in_use = stages.trials("trials in use", "turn1-in-use", conditions=stages.in_use_conditions(), **tried)
-    conditions = stages.trials("trials under training conditions", "turn1-training", conditions=stages.training_conditions(ranges), **tried)
+    in_use = stages.trials("trials in use", "turn1-in-use", robot, conditions=stages.in_use_conditions(), **tried)
+    conditions = stages.trials("trials under training conditions", "turn1-training", robot, conditions=stages.training_conditions(ranges), **tried)
     book.trials("turn 1, in use", in_use)
     book.trials("turn 1, training conditions", conditions)
     return Turn(number=1, datasets=(data,), checkpoint=checkpoint, executor=spec.executor, screens=turn.screens, in_use=in_use, conditions=conditions), data
@@ -163,7 +164,7 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
     return found
 
 
-def _second_turn(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, plan: DataPlan, book: TurnLedger) -> Turn:
+def _second_turn(stages: Stages, robot: SurrogateRobot, first: Turn, data: Path, ranges: FactorRanges, plan: DataPlan, book: TurnLedger) -> Turn:
     spec = stages.spec
     datasets, checkpoint, screens = first.datasets, first.checkpoint, first.screens
     if plan.kind == "episodes":
@@ -181,7 +182,13 @@ def _second_turn(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, 
         if targeted.verdict is ScreenVerdict.BROKEN:
             return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens)
     in_use = stages.trials(
-        "trials in use, again", "turn2-in-use", conditions=stages.in_use_conditions(), checkpoint=checkpoint, executor=plan.executor, commands=plan.multipliers
+        "trials in use, again",
+        "turn2-in-use",
+        robot,
+        conditions=stages.in_use_conditions(),
+        checkpoint=checkpoint,
+        executor=plan.executor,
+        commands=plan.multipliers,
     )
     book.trials("turn 2, in use", in_use)
     return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens, in_use=in_use)

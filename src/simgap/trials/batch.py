@@ -14,7 +14,6 @@ from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.store import EpisodeWriter
 from simgap.errors import DataError, TrialFault
-from simgap.policies.checkpoint import load_policy, read_card, require_matches
 from simgap.policies.execution import parse_executor
 from simgap.provenance import Stamp
 from simgap.robots.base import InitialCondition
@@ -58,6 +57,8 @@ class TrialPlan:
 
     def stamp(self, robot: SurrogateRobot) -> Stamp:
         """Return the stamp of the log."""
+        from simgap.policies.checkpoint import read_card
+
         policy = (
             {"replay_of": open_dataset(self.replay_of).fingerprint}
             if self.replay_of
@@ -83,21 +84,31 @@ class TrialResult:
     steps: int
 
 
-def run_trials(plan: TrialPlan, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> list[TrialResult]:
+def run_trials(
+    plan: TrialPlan, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, robot: SurrogateRobot | None = None
+) -> list[TrialResult]:
     """Run what is missing of a plan and return all its results.
 
     Each trial is on disk before the next begins; killed and called again, it goes on. Workers drive surrogates of the
     same seed: identical robots. A physical robot is one worker.
 
+    Args:
+        plan: what is tried.
+        out: folder of the log.
+        workers: processes; 0 runs in this one.
+        progress: called with (trials done, total).
+        robot: an open robot of the plan to take the log's stamp from; one is started for it otherwise.
+
     Raises:
         DataError: the folder holds another plan.
         SimgapError: a policy that does not fit the robot.
     """
-    robot = plan.robot.open()
+    stamped = robot or plan.robot.open()
     try:
-        spec = _dataset_spec(plan, robot)
+        spec = _dataset_spec(plan, stamped)
     finally:
-        robot.close()
+        if robot is None:
+            stamped.close()
     writer = EpisodeWriter(out, spec)
     done = writer.done()
     missing = [i for i in range(len(plan.conditions)) if i not in done]
@@ -111,7 +122,7 @@ def run_trials(plan: TrialPlan, out: Path, *, workers: int, progress: Callable[[
 
     if progress:
         progress(count, len(plan.conditions))
-    run_tasks(_setup, (plan, out), missing, workers=workers, on_result=landed)
+    run_tasks(_setup, (plan, spec, out), missing, workers=workers, on_result=landed)
     writer.finish()
     return read_results(open_dataset(out))
 
@@ -147,9 +158,9 @@ def _dataset_spec(plan: TrialPlan, robot: SurrogateRobot) -> DatasetSpec:
     )
 
 
-def _setup(plan: TrialPlan, out: Path) -> Callable[[int], int]:
+def _setup(plan: TrialPlan, spec: DatasetSpec, out: Path) -> Callable[[int], int]:
     robot = plan.robot.open()
-    writer = EpisodeWriter(out, _dataset_spec(plan, robot))
+    writer = EpisodeWriter(out, spec)
     commands = CommandMap.correcting(robot.action_spec, plan.commands) if plan.commands else None
     trial = _policy_trial(plan, robot, commands) if plan.replay_of is None else _replay_trial(plan, robot, commands)
 
@@ -164,6 +175,8 @@ def _setup(plan: TrialPlan, out: Path) -> Callable[[int], int]:
 
 
 def _policy_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None) -> Callable[[int], tuple[Outcome, Episode | None]]:
+    from simgap.policies.checkpoint import load_policy, require_matches  # torch: two seconds that a replay does not need
+
     policy = load_policy(plan._checkpoint(), bf16=True, threads=1)
     require_matches(policy, robot.action_spec, robot.state_spec, robot.cameras, plan.robot.image_size, other="the robot")
     executor = parse_executor(plan.executor)
