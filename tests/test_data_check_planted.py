@@ -177,6 +177,20 @@ def _pause(r: Recording) -> None:
         action[90:], state[90:] = action[90], state[90]
 
 
+def _lead(r: Recording) -> None:
+    for action in r.actions:
+        action[:] = np.concatenate([action[:1].repeat(LAG + 4, axis=0), action[: -LAG - 4]])
+
+
+def _freeze(r: Recording) -> None:
+    r.states[2][70:, 1] = r.states[2][70, 1]
+
+
+def _wrap(r: Recording) -> None:
+    for state in r.states:
+        state[:, 0] %= 360.0
+
+
 def _normalised(r: Recording) -> None:
     r.each(lambda a, s: (a.__imul__(0.02), s.__imul__(0.02)))  # type: ignore[func-returns-value]
 
@@ -191,6 +205,9 @@ NUMBERS: dict[str, Callable[[Recording], object]] = {
     "action_is_next_state": _next_state,
     "state_echoes_action": _echo_hand,
     "state_equals_action": lambda r: r.each(lambda a, s: s.__setitem__(slice(None), a)),
+    "state_leads_action": _lead,
+    "state_freezes": _freeze,
+    "angle_wraps": _wrap,
     "state_stuck": column(2, lambda v: np.full_like(v, 3.0)),
     "dead_dimensions": lambda r: r.each(lambda a, s: (a.__setitem__((slice(None), 4), 1.0), s.__setitem__((slice(None), 4), 1.0))),  # type: ignore[func-returns-value]
     "actions_are_differences": _differences,
@@ -303,6 +320,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "no_timestamps": _drop("time_s", "timestamp"),
     "stored_quantiles_wrong": _mean_quantiles,
     "stored_statistics_wrong": _stats(lambda s: s["action"]["std"].__setitem__(3, 0.01)),
+    "missing_tasks": lambda r: (r / "meta" / "tasks.parquet").unlink(),
     "missing_statistics": _stats(lambda s: s.pop("action")),
 }
 
@@ -335,6 +353,7 @@ def _paint(value: int | None) -> Callable[[Recording], None]:
 CAMERA_FILES: dict[str, Callable[[Path], object]] = {
     "missing_videos": lambda r: (r / _video(0)).unlink(),
     "misplaced_videos": _misplace,
+    "video_too_short": lambda r: edit_table(r / episodes_path(0), set_column("videos/observation.images.front/from_timestamp", [5.0])),
     "damaged_videos": lambda r: (r / _video(0)).write_bytes(b"not a video" * 300),
     "image_size_mismatch": _features(lambda f: f["observation.images.front"].update({"shape": [32, 24, 3]})),
     "image_shape_order": _features(lambda f: f["observation.images.front"].update({"shape": [3, 16, 24]})),
@@ -434,6 +453,76 @@ def test_saturation_and_load_are_never_called_a_unit_fault(plant: Callable[[Reco
     assert not codes_of(report) & UNIT_CODES
     explained = next(f for f in report.findings if f.code in ("saturation", "load"))
     assert abs(explained.numbers["scale_without"] - 1.0) <= abs(explained.numbers["scale"] - 1.0)
+
+
+def _clipped_and(change: Callable[[Array], Array]) -> Callable[[Recording], None]:
+    def plant(r: Recording) -> None:
+        _clip_command(r)
+        for action in r.actions:
+            action[:, 2] = change(action[:, 2])
+
+    return plant
+
+
+def _radians(joint: int) -> Callable[[Recording], None]:
+    def plant(r: Recording) -> None:
+        for action in r.actions:
+            action[:, joint] = np.deg2rad(action[:, joint])
+
+    return plant
+
+
+def _coupled_swap(r: Recording) -> None:
+    """Swap two joints that move together, as shoulder and elbow of an arm do when it reaches."""
+    for action, state in zip(r.actions, r.states, strict=True):
+        action[:, 2] = 0.8 * action[:, 1] + 0.4 * action[:, 2]
+        state[:, 2] = 0.8 * state[:, 1] + 0.4 * state[:, 2]
+        action[:, [1, 2]] = action[:, [2, 1]]
+
+
+HIDDEN: dict[str, tuple[Callable[[Recording], None], str, str]] = {
+    "a command in radians among degrees is small, and no idle joint": (_radians(1), "unit_mismatch", "shoulder_lift.pos"),
+    "so are jaws in fractions of a percent": (
+        lambda r: [a.__setitem__((slice(None), 5), 0.01 * a[:, 5]) for a in r.actions] and None,
+        "unit_mismatch",
+        "gripper.pos",
+    ),
+    "saturation explains no turned sign": (_clipped_and(np.negative), "sign_flip", "elbow_flex.pos"),
+    "saturation explains no unit": (_clipped_and(np.deg2rad), "unit_mismatch", "elbow_flex.pos"),
+    "joints that move together can still be swapped": (_coupled_swap, "columns_swapped", "elbow_flex.pos"),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_a_fault_behind_an_excuse_is_found(case: str, tmp_path: Path) -> None:
+    plant, code, joint = HIDDEN[case]
+    recording = clean()
+    plant(recording)
+    report = check_data(write(tmp_path / "d", recording, is_ours=False))
+    assert joint in next(f for f in report.findings if f.code == code).joints
+    assert "no unit fault" not in "".join(f.sentence for f in report.findings)
+
+
+def test_joints_that_move_together_are_not_swapped(tmp_path: Path) -> None:
+    recording = clean()
+    for action, state in zip(recording.actions, recording.states, strict=True):
+        action[:, 2] = 0.8 * action[:, 1] + 0.4 * action[:, 2]
+        state[:, 2] = 0.8 * state[:, 1] + 0.4 * state[:, 2]
+    assert check_data(write(tmp_path / "d", recording)).is_clean
+
+
+def test_a_late_state_that_waits_for_its_command_is_not_frozen(tmp_path: Path) -> None:
+    recording = clean(lag=14)
+    for action, state in zip(recording.actions, recording.states, strict=True):
+        action[:60] = action[60]
+        state[:74] = state[74]
+    assert "state_freezes" not in codes_of(check_data(write(tmp_path / "d", recording)))
+
+
+def test_a_task_that_no_table_lists_is_named(tmp_path: Path, clean_root: Path) -> None:
+    root = Path(shutil.copytree(clean_root, tmp_path / "d"))
+    edit_table(root / data_path(1), lambda t: set_column("task_index", np.full(t.num_rows, 7))(t))
+    assert "tasks 7" in next(f for f in check_data(root).findings if f.code == "missing_tasks").sentence
 
 
 def test_the_joint_with_the_fault_is_named_alone(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.files import is_temporary
-from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE
+from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, VERSION_21
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
 
@@ -40,7 +42,7 @@ def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
 
 def check_layout(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     """Return the findings about keys, counts, columns and places."""
-    found = [*_keys(dataset), *_counts(dataset, pooled), *_videos(dataset)]
+    found = [*_keys(dataset), *_counts(dataset, pooled), *_videos(dataset), *_tasks(dataset, pooled)]
     return [*found, *_strays(dataset), *_integrity(pooled)]
 
 
@@ -128,6 +130,42 @@ def _videos(dataset: Dataset) -> list[DataFinding]:
     return found
 
 
+def _tasks(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
+    """Compare the tasks that frames name with the table that says what they are; LeRobot opens no dataset without it."""
+    path = dataset.root / "meta" / ("tasks.jsonl" if dataset.info.version == VERSION_21 else "tasks.parquet")
+    listed_tasks = _listed_tasks(path)
+    used = {int(k) for e in pooled.episodes if "task_index" in e for k in np.unique(e["task_index"])}
+    if isinstance(listed_tasks, str):
+        problem = listed_tasks
+    elif used - listed_tasks:
+        problem = f"does not list the tasks {listed(sorted(map(str, used - listed_tasks)))} that frames name"
+    else:
+        return []
+    return [
+        DataFinding(
+            code="missing_tasks",
+            severity=Severity.FAULT,
+            sentence=f"meta/{path.name} {problem}: LeRobot cannot open the dataset, or cannot say what a frame's task is",
+            remedy="download the file again, or write it: one row a task_index, with its text",
+            feature="task_index",
+            numbers={"used": sorted(used)},
+        )
+    ]
+
+
+def _listed_tasks(path: Path) -> set[int] | str:
+    """Return the task numbers of a table, or what is wrong with it."""
+    if not path.is_file():
+        return "is missing"
+    try:
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            return {int(row["task_index"]) for row in rows}
+        return {int(k) for k in pq.ParquetFile(path).read(columns=["task_index"])["task_index"].to_pylist()}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
+        return f"cannot be read ({type(error).__name__})"
+
+
 def _strays(dataset: Dataset) -> list[DataFinding]:
     root = dataset.root
     found = []
@@ -163,7 +201,7 @@ def _strays(dataset: Dataset) -> list[DataFinding]:
 def _describe(path: Path) -> str:
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, pa.ArrowException):
         return f"{path.stat().st_size} bytes, no Parquet file"
     names = file.schema_arrow.names
     return f"a Parquet file of {file.metadata.num_rows} rows with columns {listed(names)}"

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from simgap.checks.data_pairing import check_pairing, swapped_columns
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.checks.data_tracking import Relation, Tracking, track
+from simgap.checks.data_tracking import Relation, Tracking, is_idle, track
 
 _LONG_LAG_S = 0.4
+_PLAUSIBLE = (0.67, 1.5)
+"""Scales between these can be gain, sag or calibration; beyond them something else is wrong."""
 _FACTORS = {
     "radians for degrees": np.pi / 180,
     "degrees for radians": 180 / np.pi,
@@ -35,7 +38,10 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     delta = _delta(alive)
     found += delta
     if not delta:
-        found += [*_strangers(pooled, alive), *_lag(alive, rate), *_saturation(pooled, alive), *_load(alive), *_conventions(alive), *_offsets(alive)]
+        swapped = swapped_columns(pooled, alive)
+        own = [t for t in alive if t.name not in swapped]  # what another joint's state does says nothing about this one
+        found += [*check_pairing(pooled, own, swapped), *_strangers(own)]
+        found += [*_lag(own, rate), *_saturation(pooled, own), *_load(own), *_conventions(own), *_offsets(own)]
     return measured, found
 
 
@@ -129,53 +135,25 @@ def _delta(alive: list[Tracking]) -> list[DataFinding]:
     ]
 
 
-def _strangers(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
-    """Find joints whose state has nothing to do with their action, and the column that does follow it, if one does."""
-    lost = [t for t in alive if (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and not _is_idle(t, alive)]
+def _strangers(alive: list[Tracking]) -> list[DataFinding]:
+    """Find joints whose state has nothing to do with their action."""
+    lost = [t for t in alive if (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and t.lead_frames is None and not is_idle(t, alive)]
     if not lost:
         return []
-    swapped = {t.name: other for t in lost if (other := _follower(pooled, t)) is not None}
-    found = []
-    if swapped:
-        parts = [f"{other} follows the action of {name}" for name, other in swapped.items()]
-        found.append(
-            DataFinding(
-                code="columns_swapped",
-                severity=Severity.FAULT,
-                sentence=f"state columns are in another order than their names say: {listed(parts)}",
-                remedy="correct the order of the names or of the columns",
-                joints=tuple(swapped),
-                numbers={"follower": swapped},
-            )
+    return [
+        DataFinding(
+            code="state_unrelated",
+            severity=Severity.WARNING,
+            sentence=f"the state of {listed([t.name for t in lost])} does not follow its action at any lag (R2 below 0.3)",
+            remedy="check the names and the column order; an action that is no position should be named so",
+            joints=tuple(t.name for t in lost),
+            numbers={t.name: {"r2": t.r2, "velocity_correlation": t.velocity_correlation} for t in lost},
         )
-    rest = [t for t in lost if t.name not in swapped]
-    if rest:
-        found.append(
-            DataFinding(
-                code="state_unrelated",
-                severity=Severity.WARNING,
-                sentence=f"the state of {listed([t.name for t in rest])} does not follow its action at any lag (R2 below 0.3)",
-                remedy="check the names and the column order; an action that is no position should be named so",
-                joints=tuple(t.name for t in rest),
-                numbers={t.name: {"r2": t.r2, "velocity_correlation": t.velocity_correlation} for t in rest},
-            )
-        )
-    return found
-
-
-def _follower(pooled: Pooled, t: Tracking) -> str | None:
-    joint = next(j for j in pooled.joints if j.name == t.name)
-    action = pooled.pooled(pooled.dataset.action_key)[:, joint.action]
-    state = pooled.pooled(pooled.dataset.state_key)
-    moving = np.flatnonzero(np.ptp(state, axis=0) > 0)
-    lags = range(0, min(6, len(action) - 2))
-    score = {int(k): max(float(np.corrcoef(action[: len(action) - lag], state[lag:, k])[0, 1]) for lag in lags) for k in moving if k != joint.state}
-    best = max(score, key=lambda k: score[k], default=None)
-    return None if best is None or score[best] < 0.9 else pooled.state_names[best]
+    ]
 
 
 def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
-    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= 0.7 and not _is_idle(t, alive)]
+    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= 0.7 and not is_idle(t, alive)]
     if not seen or max(t.lag_frames or 0 for t in seen) == 0:
         return []
     lags = {t.name: int(t.lag_frames or 0) for t in seen}
@@ -200,9 +178,9 @@ def _saturation(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
     found = []
     for t in alive:
         s = t.saturation
-        if not s or _is_idle(t, alive):
+        if not s or is_idle(t, alive):
             continue
-        scale = f"; its overall scale of {t.whole.scale:.2f} comes from that and is no unit fault" if t.whole.scale is not None else ""
+        scale = _explained(t, "comes from that and is no unit fault")
         is_declared = pooled.dataset.is_ours and s["what"] == "action"  # our specs state limits, reaching them is no accident
         if s["what"] == "action":
             text = f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of frames{scale}"
@@ -228,14 +206,13 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
     for t in alive:
         if not t.load:
             continue
-        without = f" (without these frames {t.unaffected.scale:.2f})" if t.unaffected.scale is not None else ""
         held = f"{100 * t.load['share']:.0f} % of frames"
         found.append(
             DataFinding(
                 code="load",
                 severity=Severity.NOTE,
                 sentence=f"{t.name} stands {t.load['gap']:.1f} off its command in {held}, and reaches it otherwise ({t.load['side']}): "
-                f"a load in the jaws; its scale of {t.whole.scale:.2f}{without} is that load and no unit fault",
+                f"a load in the jaws{_explained(t, 'is that load and no unit fault')}",
                 remedy="nothing to repair; leave these frames out when fitting gains",
                 joints=(t.name,),
                 numbers={**t.load, "scale": t.whole.scale, "scale_without": t.unaffected.scale},
@@ -244,22 +221,36 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
     return found
 
 
+def _explained(t: Tracking, claim: str) -> str:
+    """Return what saturation or load means for the scale: all of it only where the other frames have a plausible scale."""
+    whole, rest = t.whole.scale, t.unaffected.scale
+    if whole is None:
+        return ""
+    if rest is None:
+        return f"; its overall scale of {whole:.2f} cannot be judged"
+    if _PLAUSIBLE[0] < rest < _PLAUSIBLE[1]:
+        return f"; its overall scale of {whole:.2f} ({rest:.2f} without these frames) {claim}"
+    return f"; that does not explain its scale of {whole:.2f}, which without these frames is {rest:.2f}"
+
+
 def _conventions(alive: list[Tracking]) -> list[DataFinding]:
-    """Judge scales only where the fit is tight and neither saturation nor load explains them."""
+    """Judge scales where the fit is tight; under saturation or load, signs and units of the other frames only."""
     found = []
     for t in alive:
-        if (t.r2 or 0.0) < 0.9 or t.whole.scale is None or t.saturation or t.load or _is_idle(t, alive):
+        is_affected = bool(t.saturation or t.load)
+        judged = t.unaffected if is_affected else t.whole
+        if ((judged.r2 if is_affected else t.r2) or 0.0) < 0.9 or judged.scale is None or is_idle(t, alive):
             continue
-        scale = t.moving.scale if t.moving.scale is not None else t.whole.scale
+        scale = judged.scale if is_affected or t.moving.scale is None else t.moving.scale
         factor = next((name for name, f in _FACTORS.items() if abs(scale / f - 1.0) < 0.15), None)
-        numbers = {"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": t.r2}
+        numbers = {"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": judged.r2}
         if scale < 0:
             text, code = f"the state of {t.name} moves against its action (scale {scale:.3f}): a sign is flipped", "sign_flip"
         elif factor is not None:
             text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
-        elif not 0.67 < scale < 1.5:
+        elif not is_affected and not _PLAUSIBLE[0] < scale < _PLAUSIBLE[1]:
             text, code = (
-                f"the state of {t.name} is {scale:.3g} times its action (R2 {t.r2:.3f}): gain, unit or calibration differ",
+                f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or calibration differ",
                 "scale_mismatch",
             )
         else:
@@ -281,7 +272,7 @@ def _offsets(alive: list[Tracking]) -> list[DataFinding]:
     bad = {}
     for t in alive:
         scale = t.whole.scale
-        if t.bias_still is None or scale is None or not 0.67 < scale < 1.5 or t.load or _is_idle(t, alive):
+        if t.bias_still is None or scale is None or not _PLAUSIBLE[0] < scale < _PLAUSIBLE[1] or t.load or is_idle(t, alive):
             continue
         if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > 0.08 * t.action_range:
             bad[t.name] = t
@@ -298,8 +289,3 @@ def _offsets(alive: list[Tracking]) -> list[DataFinding]:
             numbers={n: {"bias_still": t.bias_still, "action_range": t.action_range, "saturation": dict(t.saturation)} for n, t in bad.items()},
         )
     ]
-
-
-def _is_idle(t: Tracking, alive: list[Tracking]) -> bool:
-    """Return whether a joint hardly moves beside the others, so that its numbers are noise."""
-    return t.action_range < 0.1 * float(np.quantile([o.action_range for o in alive], 0.75))

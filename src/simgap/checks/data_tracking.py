@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simgap.checks.data_pooled import Joint, Pooled
 
 _LONGEST_LAG_S = 2.0
+_LONGEST_LEAD_S = 1.0
 _MOST_FRAMES = 60
 _WINDOW_S = 0.25
 """Velocities are differences over this time, so that quantised encoders still give a slope."""
@@ -47,10 +48,11 @@ class Fit:
     scale: float | None = None
     """None where the action hardly varies."""
     offset: float | None = None
+    r2: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"n": self.n, "scale": self.scale, "offset": self.offset}
+        return {"n": self.n, "scale": self.scale, "offset": self.offset, "r2": self.r2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +62,11 @@ class Tracking:
     name: str
     relation: Relation
     action_range: float
+    state_range: float
     lag_frames: int | None = None
     """Lag of the best position fit."""
+    lead_frames: int | None = None
+    """By how many frames the state is ahead of its action, where that fits clearly better than any lag does."""
     lag_is_resolved: bool = False
     """False where the fit is poor or the best lag is the longest one tried."""
     velocity_lag_frames: float | None = None
@@ -88,6 +93,8 @@ class Tracking:
         return {
             "relation": str(self.relation),
             "action_range": self.action_range,
+            "state_range": self.state_range,
+            "lead_frames": self.lead_frames,
             "lag_frames": self.lag_frames,
             "lag_ms": None if self.lag_frames is None else 1e3 * self.lag_frames / rate_hz,
             "lag_is_resolved": self.lag_is_resolved,
@@ -127,15 +134,15 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         rate_hz: frames a second.
     """
     action, state = (np.concatenate([p[k] for p in pairs]) for k in (0, 1))
-    spread = float(np.ptp(action))
-    relation = _relation(pairs, spread, float(np.ptp(state)))
+    spread, state_spread = float(np.ptp(action)), float(np.ptp(state))
+    relation = _relation(pairs, spread, state_spread)
     if relation is not Relation.TRACKED:
         lag = {Relation.ECHO_NEXT: 1, Relation.ECHO_SAME: 0}.get(relation)
-        return Tracking(name=joint.name, relation=relation, action_range=spread, lag_frames=lag, lag_is_resolved=lag is not None)
-    longest = _longest(pairs, rate_hz)
-    scores = [_r2(*_shifted(pairs, lag)) for lag in range(longest + 1)]
+        return Tracking(name=joint.name, relation=relation, action_range=spread, state_range=state_spread, lag_frames=lag, lag_is_resolved=lag is not None)
+    longest = longest_lag(pairs, rate_hz)
+    scores = [_r2(*shifted(pairs, lag)) for lag in range(longest + 1)]
     lag = int(np.argmax(scores))
-    a, s = _shifted(pairs, lag)
+    a, s = shifted(pairs, lag)
     moving = _moving(pairs, lag)
     scale, offset = np.polyfit(a, s, 1)
     residual = s - a
@@ -149,13 +156,15 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         name=joint.name,
         relation=relation,
         action_range=spread,
+        state_range=state_spread,
         lag_frames=lag,
+        lead_frames=_lead(pairs, min(longest, round(_LONGEST_LEAD_S * rate_hz)), scores[lag]),
         lag_is_resolved=bool(scores[lag] >= 0.5 and (lag < longest or longest == 0)),
         velocity_lag_frames=velocity_lag,
         velocity_correlation=correlation,
         r2=float(scores[lag]),
         rmse=float(np.sqrt(np.mean((scale * a + offset - s) ** 2))),
-        whole=Fit(n=len(a), scale=float(scale), offset=float(offset)),
+        whole=Fit(n=len(a), scale=float(scale), offset=float(offset), r2=float(scores[lag])),
         moving=_fit(a[moving], s[moving], spread),
         still=_fit(a[~moving], s[~moving], spread),
         unaffected=_fit(a[~affected], s[~affected], spread),
@@ -181,15 +190,23 @@ def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spre
     return Relation.TRACKED
 
 
-def _longest(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float) -> int:
+def longest_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float) -> int:
+    """Return the longest lag that is tried, in frames."""
     median = int(np.median([len(a) for a, _ in pairs]))
     return max(0, min(_MOST_FRAMES, round(_LONGEST_LAG_S * rate_hz), median // 3))
 
 
-def _shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return ``action[t]`` and ``state[t + lag]`` of all episodes; no pair crosses an episode's end."""
     long = [(a[: len(a) - lag], s[lag:]) for a, s in pairs if len(a) > lag]
     return np.concatenate([a for a, _ in long]), np.concatenate([s for _, s in long])
+
+
+def _lead(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, score: float) -> int | None:
+    """Return by how many frames the state is ahead of the action, None unless that explains clearly more than ``score``, the best lag's R2."""
+    scores = [_r2(*shifted([(s, a) for a, s in pairs], lead)) for lead in range(1, longest + 1)]
+    best = int(np.argmax(scores)) if scores else 0
+    return best + 1 if scores and scores[best] >= 0.7 and 1.0 - scores[best] < 0.7 * (1.0 - score) else None
 
 
 def _firsts(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
@@ -214,7 +231,7 @@ def _fit(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> Fit:
     if len(a) < _FEWEST or a.std() < 0.01 * spread:
         return Fit(n=len(a))
     scale, offset = np.polyfit(a, s, 1)
-    return Fit(n=len(a), scale=float(scale), offset=float(offset))
+    return Fit(n=len(a), scale=float(scale), offset=float(offset), r2=_r2(a, s))
 
 
 def _velocity_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, rate_hz: float) -> tuple[float | None, float | None]:
@@ -224,7 +241,7 @@ def _velocity_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], 
         return None, None
     scores = []
     for lag in range(longest + 1):
-        a, s = _shifted(velocities, lag)
+        a, s = shifted(velocities, lag)
         scores.append(float(np.corrcoef(a, s)[0, 1]) if np.ptp(a) > 0 and np.ptp(s) > 0 else 0.0)
     best = int(np.argmax(scores))
     if scores[best] < 0.5:
@@ -321,3 +338,12 @@ def _stopped(a: NDArray[np.float64], s: NDArray[np.float64]) -> dict[str, Any]:
                 "share": float(inside.mean()),
             }
     return {}
+
+
+def is_idle(t: Tracking, alive: list[Tracking]) -> bool:
+    """Return whether neither command nor state of a joint moves much beside the others', so that its numbers are noise.
+
+    Both have to be small: a command in radians among degrees is small, its state is not.
+    """
+    ranges = ((t.action_range, [o.action_range for o in alive]), (t.state_range, [o.state_range for o in alive]))
+    return all(own < 0.1 * float(np.quantile(others, 0.75)) for own, others in ranges)

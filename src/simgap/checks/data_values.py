@@ -16,6 +16,7 @@ from simgap.conventions import SO101_JOINTS, Unit
 
 _REPEATED = 0.2
 _SHORT = 0.25
+_TURNS = {"degrees": 360.0, "radians": 2 * float(np.pi), "servo ticks": 4096.0}
 
 
 def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -23,7 +24,7 @@ def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     action, state = pooled.pooled(pooled.dataset.action_key), pooled.pooled(pooled.dataset.state_key)
     measured, repeats = _repeats(pooled)
     found = [*_dead(pooled, action, state), *_units(pooled, action, state), *_limits(pooled, action, state)]
-    return measured, [*found, *repeats, *_twins(pooled), *_lengths(pooled)]
+    return measured, [*found, *repeats, *_wraps(pooled), *_twins(pooled), *_lengths(pooled)]
 
 
 def _dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
@@ -176,6 +177,34 @@ def _repeats(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
         numbers=shares,
     )
     return {"repeated_frames": shares}, [finding]
+
+
+def _wraps(pooled: Pooled) -> list[DataFinding]:
+    """Find angles that jump by a whole turn from one frame to the next."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, names, tables in (
+        (pooled.dataset.action_key, pooled.action_names, pooled.actions),
+        (pooled.dataset.state_key, pooled.state_names, pooled.states),
+    ):
+        steps = np.abs(np.concatenate([np.diff(t, axis=0) for t in tables]))
+        spread = np.ptp(np.concatenate(tables), axis=0)
+        for unit, turn in _TURNS.items():
+            is_one_turn = (spread > 0.97 * turn) & (spread < 1.1 * turn)  # 360 degrees are also many radians
+            jumps = (np.abs(steps - turn) < 0.03 * turn).sum(axis=0) * is_one_turn
+            found |= {f"{names[k]} ({key})": {"jumps": int(jumps[k]), "turn": turn, "unit": unit} for k in np.flatnonzero(jumps)}
+    if not found:
+        return []
+    parts = [f"{n} {v['jumps']} times by about {v['turn']:.5g} ({v['unit']})" for n, v in found.items()]
+    return [
+        DataFinding(
+            code="angle_wraps",
+            severity=Severity.FAULT,
+            sentence=f"angles jump by a whole turn within one frame: {listed(parts)}",
+            remedy="unwrap them, or move the zero of the joint so that its travel does not cross the wrap",
+            joints=tuple(found),
+            numbers=found,
+        )
+    ]
 
 
 def _twins(pooled: Pooled) -> list[DataFinding]:

@@ -33,6 +33,8 @@ class _Look(NamedTuple):
     motion: float
     """Largest difference of any looked-at pixel from the first frame, of 255."""
     error: str
+    outside: str = ""
+    """What of the episode lies outside the file, in words."""
 
 
 def check_videos(dataset: Dataset) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -43,7 +45,7 @@ def check_videos(dataset: Dataset) -> tuple[dict[str, Any], list[DataFinding]]:
     chosen = jobs if len(jobs) <= MOST_VIDEOS else [jobs[k] for k in np.linspace(0, len(jobs) - 1, MOST_VIDEOS).astype(int)]
     looks = [_look(dataset, entry, camera, span) for entry, camera, span in chosen]
     measured = {"inspected": len(looks), "present": len(jobs)}
-    return measured, [*_damaged(looks), *_black(looks), *_frozen(looks), *_declared(dataset, looks)]
+    return measured, [*_damaged(looks), *_outside(looks), *_black(looks), *_frozen(looks), *_declared(dataset, looks)]
 
 
 def _look(dataset: Dataset, entry: EpisodeEntry, camera: str, span: VideoSpan) -> _Look:
@@ -51,6 +53,9 @@ def _look(dataset: Dataset, entry: EpisodeEntry, camera: str, span: VideoSpan) -
     stop = span.start_s + entry.length / dataset.info.rate_hz
     try:
         shape = video_shape(span.path)
+        outside = _beyond(span.start_s, stop, shape)
+        if outside:
+            return _Look(where, camera, shape, np.nan, np.nan, np.nan, "", outside)
         frames: list[NDArray[np.float32]] = []
         for time_s, image in iterate_frames(span.path, span.start_s, key_frames_only=True):
             if time_s < span.start_s - 1e-3 and frames == []:
@@ -65,6 +70,30 @@ def _look(dataset: Dataset, entry: EpisodeEntry, camera: str, span: VideoSpan) -
         return _Look(where, camera, shape, float(stack.mean()), float(stack.std()), motion, "")
     except DataError as error:
         return _Look(where, camera, None, np.nan, np.nan, np.nan, str(error))
+
+
+def _beyond(start_s: float, stop_s: float, shape: VideoShape) -> str:
+    """Say what part of a span a file does not hold; nothing where the container declares no length."""
+    length_s = shape.frames / shape.rate_hz if shape.frames and shape.rate_hz else np.inf
+    if not start_s >= 0.0:  # NaN too
+        return f"starts at {start_s:g} s"
+    return f"needs {start_s:.2f} to {stop_s:.2f} s of a file of {length_s:.2f} s" if stop_s > length_s + 1.5 / (shape.rate_hz or 1.0) else ""
+
+
+def _outside(looks: list[_Look]) -> list[DataFinding]:
+    bad = [v for v in looks if v.outside]
+    if not bad:
+        return []
+    return [
+        DataFinding(
+            code="video_too_short",
+            severity=Severity.FAULT,
+            sentence=f"{len(bad)} of {len(looks)} videos looked at do not hold their episode: {listed([f'{v.camera} in {v.where} {v.outside}' for v in bad])}",
+            remedy="correct from_timestamp in meta/episodes, or copy the video again; frames are looked up by time and would be those of another moment",
+            feature=bad[0].camera,
+            numbers={"videos": [f"{v.camera} {v.where}" for v in bad]},
+        )
+    ]
 
 
 def _damaged(looks: list[_Look]) -> list[DataFinding]:
