@@ -140,11 +140,78 @@ def test_evidence_without_a_type_and_unknown_words_are_refused(ledger: Ledger) -
     assert ledger.rows() == ()
 
 
-@pytest.mark.parametrize("change", [{"judged_by": "the simulator"}, {"n": None}, {"dates": ""}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"judged_by": "the simulator"},
+        {"n": None},
+        {"dates": ""},
+        {"conditions": {}},
+        {"n": 0, "successes": 0},
+        {"successes": 11},
+        {"successes": "nine"},
+        {"n": True},
+        {"robot": {"kind": "surrogate"}},
+        {"seal": "ab" * 32},
+    ],
+)
 def test_real_evidence_needs_its_conditions_dates_and_a_human_or_external_judge(ledger: Ledger, change: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="real evidence"):
         ledger.append("evidence", REAL | change, "real")
     ledger.append("evidence", REAL, "real")
+
+
+def test_one_log_is_one_kind_of_evidence(ledger: Ledger) -> None:
+    ledger.append("evidence", {"successes": 9, "n": 10, "log": "ab" * 32}, "surrogate")
+    with pytest.raises(DataError, match="row 1 and cannot be real"):
+        ledger.append("evidence", REAL | {"log": "ab" * 32}, "real")
+    ledger.append("evidence", REAL | {"log": "cd" * 32}, "real")
+
+
+@pytest.mark.parametrize("kind", ["note", "finding", "claim", "commitment", "seal_opened"])
+def test_only_evidence_rows_carry_an_evidence_type(ledger: Ledger, kind: str) -> None:
+    with pytest.raises(UsageError, match="no evidence"):
+        ledger.append(kind, REAL, "real")
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    ["evidence = 'real'", "evidence = 'foo'", "payload = '{'", "payload = '[1]'", "payload = x'ff'", "kind = 'foo'", "payload = '{\"n\":9}'"],
+)
+def test_no_grade_rests_on_an_edited_row(ledger: Ledger, tamper: str) -> None:
+    row = ledger.append("evidence", {"n": 3, "successes": 3}, "sim", key="k")
+    ledger.append_claim("it works", supporting=[row.id])
+    raw = sqlite3.connect(ledger.path)
+    raw.executescript(f"DROP TRIGGER no_update; UPDATE rows SET {tamper} WHERE id = 1;")
+    raw.close()
+    for use in (ledger.claims, ledger.rows, lambda: ledger.append_claim("so it does", supporting=[1]), lambda: ledger.append("evidence", {}, "sim", key="k")):
+        with pytest.raises(DataError, match=r"row 1 .*was edited"):
+            use()
+    with pytest.raises(DataError, match="breaks at row 1"):
+        ledger.verify()
+
+
+def test_a_seal_opens_once_and_not_for_an_older_finding(ledger: Ledger) -> None:
+    old = ledger.append("finding", {"broken": "plant"})
+    commitment = ledger.append("commitment", {"sha256": "ab"})
+    with pytest.raises(SealError, match="older than the commitment"):
+        ledger.append("seal_opened", {"commitment_row": commitment.id, "finding_row": old.id})
+    finding = ledger.append("finding", {"broken": "pixels"})
+    opening = {"commitment_row": commitment.id, "finding_row": finding.id}
+    assert ledger.append("seal_opened", opening, key="opened") == ledger.append("seal_opened", opening, key="opened")
+    with pytest.raises(SealError, match="opened in row 4 already"):
+        ledger.append("seal_opened", opening)
+
+
+def test_what_sqlite_refuses_names_the_file(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be used as a ledger"):
+        Ledger(tmp_path)
+    raw = sqlite3.connect(ledger.path)
+    raw.executescript("DROP TABLE rows")
+    raw.close()
+    for use in (ledger.rows, ledger.verify, lambda: ledger.append("note", {})):
+        with pytest.raises(DataError, match="cannot be used as a ledger"):
+            use()
 
 
 def test_a_seal_opens_only_after_commitment_and_finding(ledger: Ledger) -> None:
@@ -190,7 +257,7 @@ def test_claims_take_their_grade_from_the_rows_they_name(ledger: Ledger) -> None
 
 @pytest.mark.parametrize("number", [99, 1])
 def test_a_claim_cannot_rest_on_a_row_that_is_not_evidence(ledger: Ledger, number: int) -> None:
-    ledger.append("note", {"text": "real, believe me"}, "real")
+    ledger.append("note", {"text": "real, believe me"})
     with pytest.raises(UsageError, match="not an evidence row"):
         ledger.append_claim("it works", supporting=[number])
     assert ledger.rows("claim") == ()

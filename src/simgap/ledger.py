@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,9 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from simgap.claims import Claim, Grade, grade, why_not_real
 from simgap.errors import DataError, SealError, UsageError, did_you_mean
 from simgap.provenance import canonical_json, content_hash
 from simgap.types import EvidenceKind, Json
+
+__all__ = ["GENESIS", "Claim", "Grade", "Ledger", "Row", "RowKind", "grade"]
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -29,9 +32,6 @@ GENESIS = "0" * 64
 """Previous hash of the first row."""
 _SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x53474150
-_JUDGES = ("operator", "external judge")
-_REAL_FIELDS = ("successes", "n", "conditions", "dates", "judged_by")
-_FORBIDDEN = "certif"
 _LAST = "SELECT hash FROM rows ORDER BY id DESC LIMIT 1"
 _SCHEMA = f"""
 CREATE TABLE rows (
@@ -60,50 +60,6 @@ class RowKind(StrEnum):
     SEAL_OPENED = "seal_opened"
     CLAIM = "claim"
     NOTE = "note"
-
-
-class Grade(StrEnum):
-    """How far a claim reaches; computed from the types of its evidence and typed in by nobody."""
-
-    HARDWARE = "supported on hardware"
-    SURROGATE = "supported on a surrogate only"
-    SIMULATED = "simulated only"
-    CONTRADICTED = "contradicted"
-    NONE = "no evidence"
-
-
-_REACH = {EvidenceKind.SIM: 1, EvidenceKind.SECOND_ENGINE: 1, EvidenceKind.SURROGATE: 2, EvidenceKind.REAL: 3}
-_GRADES = {0: Grade.NONE, 1: Grade.SIMULATED, 2: Grade.SURROGATE, 3: Grade.HARDWARE}
-
-
-def grade(supporting: Iterable[EvidenceKind], against: Iterable[EvidenceKind] = ()) -> Grade:
-    """Return the grade of a claim: as far as its strongest evidence reaches, unless evidence against it reaches as far.
-
-    Any amount of simulation stays ``simulated only``, a second engine included. Without evidence: ``no evidence``.
-    """
-    reach = max((_REACH[kind] for kind in supporting), default=0)
-    opposed = max((_REACH[kind] for kind in against), default=0)
-    return Grade.CONTRADICTED if opposed >= max(reach, 1) else _GRADES[reach]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """A sentence with the ledger rows for and against it. It has no field for a grade: the grade is computed."""
-
-    text: str
-    supporting: Sequence[tuple[int, EvidenceKind]] = ()
-    """Evidence rows for the claim: row id and type."""
-    against: Sequence[tuple[int, EvidenceKind]] = ()
-    """Evidence rows that speak against it."""
-
-    def __post_init__(self) -> None:
-        if _FORBIDDEN in self.text.lower():
-            raise UsageError(f"claim {self.text!r} uses a word this project has no right to; say what was measured: n of N, interval, conditions, dates")
-
-    @property
-    def grade(self) -> Grade:
-        """The grade that follows from the evidence types."""
-        return grade((kind for _, kind in self.supporting), (kind for _, kind in self.against))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,16 +96,25 @@ class Ledger:
         self.path = path
         self._clock = clock
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
+        with self._readable():
+            self._db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         try:
-            self._db.execute("PRAGMA synchronous = EXTRA")
-            self._prepare()
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise DataError(f"{path} cannot be used as a ledger ({error}); give another path, or wait for the process that holds it") from error
+            with self._readable():
+                self._db.execute("PRAGMA synchronous = EXTRA")
+                self._prepare()
         except BaseException:
             self._db.close()
             raise
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn what SQLite says (no database, locked, disk full) into an error that names the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{self.path} cannot be used as a ledger ({error}); give another path, free some space, or wait for the process that holds it"
+            ) from error
 
     def _prepare(self) -> None:
         if self._pragma("application_id") == 0 and self._pragma("user_version") == 0:
@@ -166,15 +131,21 @@ class Ledger:
     def _pragma(self, name: str) -> int:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
+    def _select(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._readable():
+            return self._db.execute(query, values).fetchall()
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        with self._readable():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself rolls back on a full disk
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
 
     def append(self, kind: RowKind | str, payload: Mapping[str, Any], evidence: EvidenceKind | str | None = None, *, key: str | None = None) -> Row:
         """Add a row and return it once it is on disk.
@@ -182,14 +153,16 @@ class Ledger:
         Args:
             kind: what the row records.
             payload: plain JSON values; NaN is refused.
-            evidence: where the numbers come from; needed for ``evidence`` rows. ``real`` needs the payload fields
-                ``successes``, ``n``, ``conditions``, ``dates`` and ``judged_by`` (``operator`` or ``external judge``).
+            evidence: where the numbers come from; needed for ``evidence`` rows and refused for others. ``real`` needs the payload
+                fields ``successes``, ``n`` (at least one trial), ``conditions``, ``dates`` and ``judged_by`` (``operator`` or
+                ``external judge``), and no sign of a surrogate.
             key: makes the append idempotent: the same key with the same content returns the row that is there.
 
         Raises:
-            UsageError: an unknown kind or evidence type, or an evidence row without its type.
-            DataError: the payload is not JSON, or the key was used for other content.
-            SealError: a seal is opened before its commitment and the finding are in the ledger.
+            UsageError: an unknown kind or evidence type, an evidence row without its type, or a type on another row.
+            DataError: the payload is not JSON, the key was used for other content, real evidence lacks what makes it real, or one
+                log would count as two kinds of evidence.
+            SealError: a seal is opened before its commitment and a later finding are in the ledger, or a second time.
         """
         row_kind, row_evidence = _member(RowKind, kind, "row kind"), None if evidence is None else _member(EvidenceKind, evidence, "evidence type")
         text = _canonical(payload)
@@ -202,6 +175,8 @@ class Ledger:
                 return old
             if row_kind is RowKind.SEAL_OPENED:
                 self._check_seal(payload)
+            elif row_evidence is not None:
+                self._check_log(payload, row_evidence)
             elif row_kind is RowKind.CLAIM:
                 self._claim(payload)
             return self._insert(row_kind, text, row_evidence, key)
@@ -228,13 +203,13 @@ class Ledger:
     def rows(self, kind: RowKind | str | None = None) -> tuple[Row, ...]:
         """Return the rows in order, all or those of one kind."""
         where, values = ("", ()) if kind is None else (" WHERE kind = ?", (str(_member(RowKind, kind, "row kind")),))
-        return tuple(_row(r) for r in self._db.execute(f"SELECT * FROM rows{where} ORDER BY id", values))
+        return tuple(self._row(r) for r in self._select(f"SELECT * FROM rows{where} ORDER BY id", values))
 
     @property
     def head(self) -> tuple[int, str]:
         """Id and hash of the newest row; ``(0, GENESIS)`` when empty."""
-        found = self._db.execute("SELECT id, hash FROM rows ORDER BY id DESC LIMIT 1").fetchone()
-        return (0, GENESIS) if found is None else (int(found[0]), str(found[1]))
+        found = self._select("SELECT id, hash FROM rows ORDER BY id DESC LIMIT 1")
+        return (int(found[0][0]), str(found[0][1])) if found else (0, GENESIS)
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
         """Walk the chain from the first row and return the number of rows.
@@ -246,7 +221,7 @@ class Ledger:
             DataError: names the first row that does not fit.
         """
         previous, count, seen = GENESIS, 0, head is None or head == (0, GENESIS)
-        for fields in self._db.execute("SELECT * FROM rows ORDER BY id"):
+        for fields in self._select("SELECT * FROM rows ORDER BY id"):
             count += 1
             fault = _fault(fields, count, previous)
             if fault:
@@ -258,12 +233,29 @@ class Ledger:
         return count
 
     def _by_key(self, key: str) -> Row | None:
-        found = self._db.execute("SELECT * FROM rows WHERE key = ?", (key,)).fetchone()
-        return None if found is None else _row(found)
+        found = self._select("SELECT * FROM rows WHERE key = ?", (key,))
+        return self._row(found[0]) if found else None
 
     def _by_id(self, number: Any) -> Row | None:
-        found = self._db.execute("SELECT * FROM rows WHERE id = ?", (number,)).fetchone() if isinstance(number, int) else None
-        return None if found is None else _row(found)
+        found = self._select("SELECT * FROM rows WHERE id = ?", (number,)) if type(number) is int else []
+        return self._row(found[0]) if found else None
+
+    def _row(self, fields: Sequence[Any]) -> Row:
+        """Read a row, which nobody may use once it was edited: no grade and no report may rest on it."""
+        if not _is_intact(fields):
+            raise DataError(
+                f"{self.path}: row {fields[0]} ({fields[2]}) was edited, its content does not match its hash; nothing that rests on it can be trusted"
+            )
+        return _row(fields)
+
+    def _check_log(self, payload: Mapping[str, Any], evidence: EvidenceKind) -> None:
+        """Refuse to count one log as two kinds of evidence."""
+        log = payload.get("log")
+        if not isinstance(log, str):
+            return
+        for row in self.rows(RowKind.EVIDENCE):
+            if row.payload.get("log") == log and row.evidence is not evidence:
+                raise DataError(f"log {log[:12]} is evidence of kind {row.evidence} in row {row.id} and cannot be {evidence} as well")
 
     def _claim(self, payload: Mapping[str, Any]) -> Claim:
         sides: dict[str, list[tuple[int, EvidenceKind]]] = {"supporting": [], "against": []}
@@ -280,6 +272,12 @@ class Ledger:
             row = self._by_id(payload.get(field))
             if row is None or row.kind is not kind:
                 raise SealError(f"a seal opens only after a {kind} row is in the ledger: {field} = {payload.get(field)!r} names none; append it first")
+        commitment, finding = int(payload["commitment_row"]), int(payload["finding_row"])
+        if finding < commitment:
+            raise SealError(f"the finding in row {finding} is older than the commitment in row {commitment}: it cannot be about what was sealed there")
+        opened = next((r.id for r in self.rows(RowKind.SEAL_OPENED) if r.payload.get("commitment_row") == commitment), None)
+        if opened is not None:
+            raise SealError(f"the seal of row {commitment} was opened in row {opened} already; a finding made since knows what it held")
 
     def close(self) -> None:
         """Close the file; the ledger can be opened again."""
@@ -310,11 +308,11 @@ def _canonical(payload: Mapping[str, Any]) -> str:
 def _check_evidence(kind: RowKind, payload: Mapping[str, Any], evidence: EvidenceKind | None) -> None:
     if kind is RowKind.EVIDENCE and evidence is None:
         raise UsageError(f"an evidence row says where its numbers come from; give evidence= one of {', '.join(EvidenceKind)}")
-    if kind is RowKind.EVIDENCE and evidence is EvidenceKind.REAL:
-        missing = [name for name in _REAL_FIELDS if payload.get(name) in (None, "")]
-        if missing or payload["judged_by"] not in _JUDGES:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has judged_by = {payload['judged_by']!r}, expected one of {', '.join(_JUDGES)}"
-            raise DataError(f"real evidence is 'n of N, conditions, dates' judged by an operator or an external judge; this row {problem}")
+    if kind is not RowKind.EVIDENCE and evidence is not None:
+        raise UsageError(f"a {kind} row is no evidence and has no evidence type; append the numbers as an evidence row")
+    problem = why_not_real(payload) if evidence is EvidenceKind.REAL else ""
+    if problem:
+        raise DataError(f"real evidence is 'n of N, conditions, dates' of trials on a robot, judged by an operator or an external judge; this row {problem}")
 
 
 def _row_hash(number: int, time: str, kind: str, key: str | None, payload: str, evidence: str | None, previous: str) -> str:
@@ -326,7 +324,14 @@ def _fault(fields: Sequence[Any], position: int, previous: str) -> str:
         return f"row {position} is missing"
     if fields[6] != previous:
         return "it does not carry the hash of the row before"
-    return "" if _row_hash(*fields[:7]) == fields[7] else "its content does not match its hash"
+    return "" if _is_intact(fields) else "its content does not match its hash"
+
+
+def _is_intact(fields: Sequence[Any]) -> bool:
+    try:
+        return len(fields) == 8 and _row_hash(*fields[:7]) == fields[7]
+    except TypeError:  # bytes where text was
+        return False
 
 
 def _row(fields: Sequence[Any]) -> Row:
