@@ -19,7 +19,8 @@ from simgap.checks.execution import check_execution
 from simgap.checks.pixels import check_pixels, first_frames
 from simgap.checks.plant import check_plant
 from simgap.checks.policy import check_policy
-from simgap.checks.replay import check_replay, motions_of
+from simgap.checks.replay import check_replay, clips_of, motions_of
+from simgap.checks.response import Motion
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import Dataset, open_dataset
@@ -162,7 +163,7 @@ def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = No
         (Family.EVALUATION, judged, lambda: _evaluation(evidence, training, in_use, conditions, replays)),
         (Family.DATA, clock, lambda: _data(evidence.training)),
         (Family.PIXELS, shared, lambda: _pixels(evidence, training, in_use, shared)),
-        (Family.REPLAY, shared, lambda: check_replay(robot, simulator, spec, assumes=shared, rng=child_rng(evidence.seed, "replay bootstrap"))),
+        (Family.REPLAY, shared, lambda: _replay(evidence, replays, robot, simulator)),
         (Family.EXECUTION, (*clock, f"executor={evidence.executor}"), lambda: _execution(evidence, in_use)),
         (Family.PLANT, shared, lambda: check_plant(robot, simulator, spec, assumes=shared)),
         (Family.POLICY, judged, lambda: check_policy(read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate)),
@@ -179,6 +180,11 @@ def _evaluation(evidence: TurnEvidence, training: Dataset, in_use: Dataset, cond
     trained = frozenset(training.episode(i, images=False).seed for i in range(training.n_episodes))
     sets = {"trials in use": read_results(in_use), "trials under training conditions": read_results(conditions)}
     return check_evaluation(sets, trained, frozenset(evidence.screen.outcomes))
+
+
+def _replay(evidence: TurnEvidence, replays: Dataset, robot: list[Motion], simulator: list[Motion]) -> CheckResult:
+    spec = replays.spec.action_spec
+    return check_replay(robot, simulator, spec, clips=clips_of(replays, spec), rng=child_rng(evidence.seed, "replay bootstrap"))
 
 
 def _data(path: Path) -> CheckResult:

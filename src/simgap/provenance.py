@@ -128,5 +128,5 @@ def read_json(path: Path, *, limit_bytes: int = 64 << 20) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of thousands of digits, thousands of brackets
         raise DataError(f"{path} is not JSON ({error})") from error

@@ -41,7 +41,7 @@ def run_tasks(
         on_result: called in this process for each result.
 
     Raises:
-        SimgapError: what a worker raised, as it raised it.
+        SimgapError, OSError, MemoryError: what a worker raised, as it raised it.
         MachineError: a worker was killed or crashed; names how.
     """
     if not tasks:
@@ -118,6 +118,12 @@ def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...
         done.put(("error", (error, "in a worker process")))
     except KeyboardInterrupt:
         return
+    except OSError as error:
+        text = None if error.filename is None else str(error.filename)
+        plain = OSError(error.errno, error.strerror, text) if error.errno is not None else OSError(str(error))
+        done.put(("error", (plain, traceback.format_exc())))
+    except MemoryError as error:
+        done.put(("error", (MemoryError(str(error)), traceback.format_exc())))
     except Exception as error:
         # Foreign exceptions may not survive pickling; their text does.
         done.put(("error", (RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())))

@@ -185,7 +185,7 @@ def _absent() -> DataFinding:
 def _flat(value: Any) -> NDArray[np.float64] | None:
     try:
         return None if value is None else np.asarray(value, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -6,13 +6,15 @@ else where units or gear ratios differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
-from simgap.checks.response import Motion, Response, fit_response
+from simgap.checks.response import Motion, Response, fit_response, multiplier_at
 from simgap.conventions import ActionSpec
 from simgap.episodes.reader import Dataset
 
@@ -21,6 +23,8 @@ SCALE_LIMIT = 0.12
 FOLLOWS_LIMIT = 0.1
 """Multiplier under which a joint does not follow its command at all: it has no sign, and nothing can be divided by it."""
 BOOTSTRAPS = 100
+CLIPPED_SHARE = 0.2
+"""Share of commands cut at one value above which it is a stop and not an incident."""
 
 
 def motions_of(log: Dataset, count: int | None = None) -> list[Motion]:
@@ -46,8 +50,43 @@ def response_of(motions: Sequence[Motion], spec: ActionSpec) -> Response:
     return fit_response(cut, [spec.names[i] for i in columns], (spec.low[columns], spec.high[columns]))
 
 
+NAME = "replay of logged actions"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Comparison:
+    """Multipliers of the robot's joints, in the simulator's."""
+
+    ratios: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]]
+    clips: Mapping[str, float]
+    dead: Mapping[str, float]
+    """Joints that only the simulator moves, or that hardly follow."""
+
+    @property
+    def told(self) -> dict[str, float]:
+        """Joints whose multiplier could be fitted, with an interval."""
+        return {n: r for n, r in self.ratios.items() if r is not None and n in self.intervals}
+
+    @property
+    def sure(self) -> dict[str, float]:
+        """Joints that are surely off: only these may be named, or one noisy joint would hide another."""
+        return {n: r for n, r in self.told.items() if abs(r - 1.0) > SCALE_LIMIT and not self.intervals[n][0] <= 1.0 <= self.intervals[n][1]}
+
+    @property
+    def unsure(self) -> dict[str, float]:
+        """Joints that look off while their interval allows 1."""
+        return {n: r for n, r in self.told.items() if abs(r - 1.0) > SCALE_LIMIT and n not in self.sure}
+
+
 def check_replay(
-    robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec, *, assumes: tuple[str, ...] = (), rng: np.random.Generator
+    robot: Sequence[Motion],
+    simulator: Sequence[Motion],
+    spec: ActionSpec,
+    *,
+    clips: Mapping[str, float] | None = None,
+    assumes: tuple[str, ...] = (),
+    rng: np.random.Generator,
 ) -> CheckResult:
     """Compare each joint's multiplier on the robot with the simulator's on the same commands.
 
@@ -55,72 +94,115 @@ def check_replay(
         robot: replays on the robot.
         simulator: the same actions as logged in the simulator.
         spec: the action convention.
+        clips: of :func:`clips_of`, for joints that stand at a stop.
         assumes: assumptions of the simulator's side.
         rng: for the bootstrap over replays.
     """
+    base: dict[str, Any] = {"family": Family.REPLAY, "name": NAME, "n": len(robot), "assumes": assumes}
     if len(robot) < 3:
-        return CheckResult(
-            family=Family.REPLAY,
-            name="replay of logged actions",
-            verdict=Verdict.CANNOT_TELL,
-            sentence=f"{len(robot)} usable replays; at least 3 are needed.",
-            more_trials=3 - len(robot),
-            n=len(robot),
-            assumes=assumes,
-        )
+        text = f"{len(robot)} usable replays; at least 3 are needed."
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=3 - len(robot))
     ours, theirs = response_of(robot, spec), response_of(simulator, spec)
-    ratios = _ratios(ours, theirs)
-    intervals = _intervals(robot, theirs, spec, rng)
-    numbers = {
-        "multipliers": ratios,
-        "intervals_95": intervals,
-        "delay_steps": {"robot": ours.delay_steps, "simulator": theirs.delay_steps},
-        "stiffness": {j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)},
-    }
-    told = {n: r for n, r in ratios.items() if r is not None and n in intervals}
-    # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a multiplier near 0.
-    still = [n for n in ratios if ours.multiplier(n) is None and theirs.multiplier(n) is not None]
-    dead = dict.fromkeys(still, 0.0) | {n: r for n, r in told.items() if abs(r) < FOLLOWS_LIMIT}
-    if not told and not dead:
-        sentence = "No joint moved enough in the replays to tell its multiplier."
-        return CheckResult(
-            family=Family.REPLAY,
-            name="replay of logged actions",
-            verdict=Verdict.CANNOT_TELL,
-            sentence=sentence,
-            n=len(robot),
-            numbers=numbers,
-            assumes=assumes,
-        )
-    # Only joints whose interval excludes 1 may be named, or one noisy joint would hide another that is surely off.
-    sure = {n: r for n, r in told.items() if abs(r - 1.0) > SCALE_LIMIT and not intervals[n][0] <= 1.0 <= intervals[n][1]}
-    off = sure | dead
-    worst = max(off or told, key=lambda n: abs((off or told)[n] - 1.0))
-    value = (off or told)[worst]
-    low, high = intervals.get(worst, (value, value))
-    cause = _cause(value, is_off=bool(off), is_dead=worst in dead)
-    if cause is Cause.ACTION_SIGN:
-        sentence = f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to {high:.2f}): its sign is turned."
-    elif cause is Cause.ACTION_SCALE:
-        sentence = f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a unit, range or gear ratio differs."
-    elif cause is Cause.JOINT_DEAD:
-        sentence = f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring, power or servo id."
-    else:
-        who = "Every joint does" if len(told) == len(ratios) else f"{len(told)} of {len(ratios)} joints moved enough to tell; they do"
-        sentence = f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst}); {SCALE_LIMIT:.0%} is tolerance."
+    found = _compare(robot, ours, theirs, spec, clips or {}, rng)
+    off = found.sure | dict(found.dead)
+    shown = off or found.told
+    base["numbers"] = _numbers(found, ours, theirs)
+    if not shown:
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence="No joint moved enough in the replays to tell its multiplier.")
+    worst = max(shown, key=lambda n: abs(shown[n] - 1.0))
+    value = shown[worst]
+    if not off and found.unsure:
+        low, high = found.intervals[worst]
+        text = f"{worst} may move {value:.2f} times what it is told, but the replays leave {low:.2f} to {high:.2f} open."
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=2 * len(robot))
+    cause = _cause(value, is_off=bool(off), is_dead=worst in found.dead)
+    if cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE) and worst not in found.clips:
+        value = _refined(value, worst, robot, ours, theirs, spec, found.intervals[worst])
+    base["numbers"] |= {"broken": {worst: value} if off and worst not in found.dead else {}, "also_off": [n for n in off if n != worst]}
     return CheckResult(
-        family=Family.REPLAY,
-        name="replay of logged actions",
+        **base,
         verdict=Verdict.BROKEN if off else Verdict.OK,
-        sentence=sentence,
+        sentence=_sentence(cause, worst, value, found, spec),
         statistic=f"multiplier of {worst}",
         value=value,
         threshold=1.0 - SCALE_LIMIT if value < 1 else 1.0 + SCALE_LIMIT,
-        n=len(robot),
         cause=cause,
-        numbers={**numbers, "broken": {worst: value} if off and worst not in dead else {}, "also_off": [n for n in off if n != worst]},
-        assumes=assumes,
     )
+
+
+def _refined(value: float, name: str, robot: Sequence[Motion], ours: Response, theirs: Response, spec: ActionSpec, interval: tuple[float, float]) -> float:
+    """Return the multiplier to correct by: -1 for a sign that is only turned, else the one at the simulator's stiffness."""
+    if value < 0 and (interval[0] <= -1.0 <= interval[1] or abs(value + 1.0) < SCALE_LIMIT):
+        return -1.0
+    reference = next(j for j in theirs.joints if j.name == name)
+    found = multiplier_at(robot, spec.names.index(name), reference, delay_steps=ours.delay_steps, limits=(spec.low, spec.high))
+    return value if found is None or found * value < 0 or abs(found - 1.0) < SCALE_LIMIT else found
+
+
+def _compare(robot: Sequence[Motion], ours: Response, theirs: Response, spec: ActionSpec, clips: Mapping[str, float], rng: np.random.Generator) -> _Comparison:
+    ratios, intervals = _ratios(ours, theirs), _intervals(robot, theirs, spec, rng)
+    for name, stop in clips.items():
+        value = _from_stop(stop, name, spec, ratios.get(name) or 1.0)
+        ratios[name], intervals[name] = value, (value, value)
+    # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a multiplier near 0.
+    still = [n for n in ratios if n not in clips and ours.multiplier(n) is None and theirs.multiplier(n) is not None]
+    weak = {n: r for n, r in ratios.items() if r is not None and n in intervals and abs(r) < FOLLOWS_LIMIT}
+    return _Comparison(ratios=ratios, intervals=intervals, clips=clips, dead=dict.fromkeys(still, 0.0) | weak)
+
+
+def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, Any]:
+    return {
+        "multipliers": dict(found.ratios),
+        "intervals_95": {n: list(v) for n, v in found.intervals.items()},
+        "clipped_at": dict(found.clips),
+        "delay_steps": {"robot": ours.delay_steps, "simulator": theirs.delay_steps},
+        "stiffness": {j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)},
+    }
+
+
+def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: ActionSpec) -> str:
+    low, high = found.intervals.get(worst, (value, value))
+    if cause is Cause.JOINT_DEAD:
+        return f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring, power or servo id."
+    if cause is not Cause.NONE and worst in found.clips:
+        stop, column = found.clips[worst], spec.names.index(worst)
+        limit = spec.high[column] if stop * value > 0 else spec.low[column]
+        return f"The robot cuts commands of {worst} at {stop:.1f}, where its joint reaches {limit:.1f}: it moves {value:.2f} times what it is told."
+    if cause is Cause.ACTION_SIGN:
+        return f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to {high:.2f}): its sign is turned."
+    if cause is Cause.ACTION_SCALE:
+        return f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a unit, range or gear ratio differs."
+    told = len(found.told)
+    who = "Every joint does" if told == len(found.ratios) else f"{told} of {len(found.ratios)} joints moved enough to tell; they do"
+    return f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst}); {SCALE_LIMIT:.0%} is tolerance."
+
+
+def clips_of(log: Dataset, spec: ActionSpec) -> dict[str, float]:
+    """Return where the robot's driver cut commands that the convention allows, dimension -> value it was cut to.
+
+    A driver that clips at another value than the convention's limit has another range or unit; a joint that stands at its
+    stop moves too little to fit a multiplier, but the stop itself tells it.
+    """
+    cuts: dict[str, list[float]] = {}
+    rows = 0
+    for index in range(log.n_episodes):
+        episode = log.episode(index, images=False)
+        applied = episode.extras.get("applied_action")
+        if applied is None:
+            return {}
+        rows += len(episode)
+        for column in arm_columns(spec):
+            command = episode.action[:, column]
+            cut = (np.abs(applied[:, column] - command) > 0.5) & (command >= spec.low[column]) & (command <= spec.high[column])
+            cuts.setdefault(spec.names[column], []).extend(applied[cut, column].tolist())
+    return {name: float(np.median(values)) for name, values in cuts.items() if len(values) > CLIPPED_SHARE * rows and np.ptp(values) < 0.5}
+
+
+def _from_stop(stop: float, name: str, spec: ActionSpec, fitted: float) -> float:
+    """Return the multiplier that puts a joint at its limit when its command is cut to ``stop``; the sign is the fitted one's."""
+    column = spec.names.index(name)
+    limit = float(spec.high[column]) if stop * fitted > 0 else float(spec.low[column])
+    return limit / stop if abs(stop) > 1.0 else fitted
 
 
 def _cause(value: float, *, is_off: bool, is_dead: bool) -> Cause:

@@ -29,6 +29,10 @@ MIN_EXCITATION = 1.5
 """Standard deviation of a joint's command over the log, in its unit, under which its response cannot be told."""
 
 
+MIN_COMMAND = 5.0
+"""Commands smaller than this, in the joint's unit, say little about a ratio."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JointResponse:
     """One joint's fitted response."""
@@ -127,3 +131,32 @@ def _solve(design: NDArray[np.float64], step: NDArray[np.float64]) -> tuple[NDAr
     keep = residual <= np.quantile(residual, 1.0 - TRIM)
     solution = np.linalg.lstsq(design[keep], step[keep], rcond=None)[0]
     return solution, (step - design @ solution)[keep]
+
+
+def multiplier_at(motions: Sequence[Motion], joint: int, reference: JointResponse, *, delay_steps: int, limits: Limits) -> float | None:
+    """Return a joint's multiplier when its stiffness and offset are known, for example the simulator's.
+
+    With k and c known, ``s[t] + (s[t+1] - s[t]) / k - c`` is m times the command, row by row. Rows that head for a stop can
+    then be left out, which the free fit cannot do, and the median over rows shrugs off contacts. None with fewer than 30
+    rows left, or without a reference.
+
+    Args:
+        motions: episodes of commands and readings.
+        joint: column.
+        reference: the joint's response elsewhere.
+        delay_steps: d of the fit.
+        limits: lower and upper limits of every column.
+    """
+    if reference.stiffness is None or reference.offset is None:
+        return None
+    low, high = float(limits[0][joint]), float(limits[1][joint])
+    margin = 0.03 * (high - low)
+    ratios = []
+    for actions, states in motions:
+        now, after = states[delay_steps:-1, joint].astype(np.float64), states[delay_steps + 1 :, joint].astype(np.float64)
+        command = actions[: len(actions) - 1 - delay_steps, joint].astype(np.float64)
+        target = now + (after - now) / reference.stiffness
+        free = (target > low + margin) & (target < high - margin) & (now > low + margin) & (now < high - margin) & (np.abs(command) > MIN_COMMAND)
+        ratios.append((target[free] - reference.offset) / command[free])
+    pooled = np.concatenate(ratios)
+    return float(np.median(pooled)) if len(pooled) >= 30 else None

@@ -21,6 +21,7 @@ USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _failures.tolerate_any_text()
     try:
         code = _dispatch(words)
         sys.stdout.flush()

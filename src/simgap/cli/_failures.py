@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
+import io
 import os
 import platform
+import re
 import sys
 import tempfile
 import traceback
@@ -17,6 +18,9 @@ from simgap.errors import SimgapError
 COULD_NOT = 3
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
+"""How torch says it: with a RuntimeError."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,7 @@ def describe(error: BaseException, argv: list[str]) -> Failure:
         return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code)
     if isinstance(error, KeyboardInterrupt):
         return Failure(kind=kind, message="interrupted; what was finished is on disk", exit_code=INTERRUPTED)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
         return Failure(kind=kind, message="out of memory; use fewer workers, smaller images or a smaller batch", exit_code=COULD_NOT)
     if isinstance(error, OSError) and error.errno is not None:
         return Failure(kind=kind, message=_one_line(_os_error(error)), exit_code=COULD_NOT)
@@ -53,7 +57,17 @@ def tell(failure: Failure, *, as_json: bool) -> None:
     """Write the failure: one line on standard error and, for a program that reads us, one document on standard output."""
     print(f"simgap: {failure.message}", file=sys.stderr)
     if as_json:
-        print(json.dumps(failure.to_json(), ensure_ascii=False))
+        print(as_json(failure.to_json()))
+
+
+def tolerate_any_text() -> None:
+    """Let output show what UTF-8 cannot hold (names of files and robots that somebody else wrote) instead of failing on it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # started with the stream closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, it stays open as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def drop_stdout() -> None:
@@ -88,4 +102,5 @@ def _save_traceback(error: BaseException, argv: list[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return one line that moves no cursor, whatever a file or folder of somebody else is called."""
+    return _CONTROL.sub("?", " ".join(text.split()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from argparse import Namespace
@@ -38,10 +39,23 @@ def emit(args: Namespace, document: Mapping[str, Any], human: Callable[[Console]
     if args.json:
         from simgap.provenance import canonical_json  # imports numpy, which `simgap --help` must not
 
-        print(json.dumps(json.loads(canonical_json(document)), indent=2, ensure_ascii=False))
+        print(as_json(json.loads(canonical_json(document)), indent=2))
     else:
         human(console())
     sys.stdout.flush()
+
+
+def as_json(document: Any, indent: int | None = None) -> str:
+    """Return a document as JSON that standard output can take; where that is no UTF-8, other letters become JSON's own escapes."""
+    is_utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    return json.dumps(document, indent=indent, ensure_ascii=not is_utf8)
+
+
+def foreign(text: str) -> str:
+    """Return what somebody else wrote so that it can be shown: no markup of ours and no control characters."""
+    from rich.markup import escape
+
+    return escape(re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", text))
 
 
 def console() -> Console:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli._output import emit
+from simgap.cli._output import emit, foreign
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,30 +39,28 @@ def run(args: argparse.Namespace) -> int:
         report = check_data(args.path)
         document, code, show = report.to_json(), 0 if report.is_clean else 1, _show_report
     if args.out is not None:
-        write_atomic(args.out, json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        write_atomic(args.out, json.dumps(document, indent=2, allow_nan=False) + "\n")
     emit(args, document, lambda console: show(console, document))
     return code
 
 
 def _show_info(console: Console, document: dict[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
     for key in ("path", "version", "is_ours", "robot_type", "rate_hz", "episodes", "frames", "length", "cameras", "tasks", "outcomes", "fingerprint"):
-        table.add_row(key, escape(str(document[key])))
+        table.add_row(key, foreign(str(document[key])))
     for key in ("action_spec", "state_spec"):
-        table.add_row(key, escape(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"])))
+        table.add_row(key, foreign(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"])))
     console.print(table)
 
 
 def _show_report(console: Console, document: dict[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     layout, counts = document["layout"], document["counts"]
     console.print(
-        f"{escape(document['path'])}: LeRobot {layout['version']}, {escape(layout['robot_type'])}, {counts['episodes_with_frames']} episodes, "
+        f"{foreign(document['path'])}: LeRobot {layout['version']}, {foreign(layout['robot_type'])}, {counts['episodes_with_frames']} episodes, "
         f"{counts['frames_found']} frames at {layout['rate_hz']:g} fps declared"
     )
     joints = {n: j for n, j in document["measurements"]["joints"].items() if j["lag_frames"] is not None}
@@ -70,11 +68,11 @@ def _show_report(console: Console, document: dict[str, Any]) -> None:
         table = Table("joint", "relation", "lag frames", "lag ms", "scale", "moving", "still", "R2", box=None)
         for name, j in joints.items():
             cells = (j["scale"], j["moving"]["scale"], j["still"]["scale"], j["r2"])
-            table.add_row(escape(name), j["relation"], str(j["lag_frames"]), f"{j['lag_ms']:.0f}", *("-" if c is None else f"{c:.3f}" for c in cells))
+            table.add_row(foreign(name), j["relation"], str(j["lag_frames"]), f"{j['lag_ms']:.0f}", *("-" if c is None else f"{c:.3f}" for c in cells))
         console.print(table)
     for finding in document["findings"]:
         mark = _MARKS[finding["severity"]]
-        console.print(f"[{mark}]{finding['severity']}[/{mark}] {finding['code']}: {escape(finding['sentence'])}")
-        console.print(f"        -> {escape(finding['remedy'])}")
+        console.print(f"[{mark}]{finding['severity']}[/{mark}] {finding['code']}: {foreign(finding['sentence'])}")
+        console.print(f"        -> {foreign(finding['remedy'])}")
     if not document["findings"]:
         console.print("nothing wrong found")
