@@ -4,6 +4,7 @@ import argparse
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -147,6 +148,12 @@ def test_a_wrong_option_is_one_line(plant: Plant, capsys: pytest.CaptureFixture[
         (DataError("meta/info.json\nis missing"), 3, "meta/info.json is missing"),
         (KeyboardInterrupt(), 130, "interrupted; what was finished is on disk"),
         (MemoryError(), 3, "out of memory; use fewer workers, smaller images or a smaller batch"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            3,
+            "out of memory; use fewer workers, smaller images or a smaller batch",
+        ),
+        (DataError("robot \x1b[31mred\x1b[0m"), 3, "robot ?[31mred?[0m"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 3, "runs/a: no space left on device; free some space or choose another --out"),
         (PermissionError(errno.EACCES, "Permission denied", "/root/a"), 3, "/root/a: permission denied; choose another path or change its permissions"),
     ],
@@ -235,3 +242,43 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
         done = _child("any", "--json", script=_LONG, stdout=full.fileno())
     assert done.returncode == 3
     assert done.stderr == "simgap: no space left on device; free some space or choose another --out\n"
+
+
+_FOREIGN = r"""
+import sys
+from simgap import cli
+from simgap.errors import DataError
+class Verb:
+    HELP = ""
+    def add_arguments(self, parser): pass
+    def run(self, args):
+        from simgap.cli._output import emit, foreign
+        name = "z\u00e4h \ud800 \x1b[31m [red]"
+        if args.quiet:
+            raise DataError(name)
+        emit(args, {"name": name}, lambda console: console.print(foreign(name)))
+        return 0
+cli.load_verb = lambda name: Verb()
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("words", [[], ["--json"], ["--quiet", "--json"]], ids=["page", "document", "error"])
+def test_names_that_others_wrote_are_shown_whatever_they_hold(words: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    done = subprocess.run([sys.executable, "-c", _FOREIGN, "any", *words], capture_output=True, check=False)
+    output = done.stdout.decode(encoding)
+    assert b"defect" not in done.stderr
+    assert done.returncode == (3 if "--quiet" in words else 0)
+    if not words:
+        assert "?[31m [red]" in output
+        assert "\x1b" not in output
+    else:
+        shown = json.loads(output)
+        assert shown.get("name", shown.get("error")) == "z\u00e4h \ud800 " + ("?" if "--quiet" in words else "\x1b") + "[31m [red]"
+
+
+def test_closed_standard_streams_are_no_defect() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -c 'import sys; from simgap.cli import main; sys.exit(main())' --version >&- 2>&-"
+    assert subprocess.run(command, shell=True, check=False).returncode == 0

@@ -175,3 +175,17 @@ def test_hand_guided_arms_in_servo_ticks_are_described() -> None:
 def test_a_checkout_of_pointers_is_refused_as_such() -> None:
     with pytest.raises(DataError, match="Git LFS"):
         check_data(real("lerobot_franka_lfs_pointers_v21"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000, '{"codebase_version": "v3.0", "total_frames": ' + "9" * 6000 + "}", "\udcff"],
+    ids=["brackets", "braces", "digits", "bytes"],
+)
+def test_json_that_no_parser_survives_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta" / "info.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert main(["data", "check", str(tmp_path)]) == 3
+    error = capsys.readouterr().err
+    assert "info.json is not JSON" in error
+    assert error.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -101,6 +102,19 @@ def test_an_error_in_a_worker_surfaces_as_the_error_it_was(workers: int) -> None
 def test_an_error_while_a_worker_starts_surfaces_too() -> None:
     with pytest.raises(UsageError, match="arm-pick"):
         gather(refuses_at_setup, (), [1], 1)
+
+
+def fills_the_disk() -> Callable[[int], object]:
+    def run(task: int) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/a")
+
+    return run
+
+
+def test_a_full_disk_in_a_worker_surfaces_as_one() -> None:
+    with pytest.raises(OSError, match="No space left") as caught:
+        gather(fills_the_disk, (), [1], 1)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "runs/a")
 
 
 def test_a_bug_in_a_worker_surfaces_with_its_name_and_its_place() -> None:

@@ -13,6 +13,7 @@ import traceback
 from dataclasses import dataclass
 
 from simgap import __version__
+from simgap.cli._output import json_text
 from simgap.errors import SimgapError
 
 COULD_NOT = 3
@@ -57,7 +58,7 @@ def tell(failure: Failure, *, as_json: bool) -> None:
     """Write the failure: one line on standard error and, for a program that reads us, one document on standard output."""
     print(f"simgap: {failure.message}", file=sys.stderr)
     if as_json:
-        print(as_json(failure.to_json()))
+        print(json_text(failure.to_json()))
 
 
 def tolerate_any_text() -> None:

@@ -39,13 +39,13 @@ def emit(args: Namespace, document: Mapping[str, Any], human: Callable[[Console]
     if args.json:
         from simgap.provenance import canonical_json  # imports numpy, which `simgap --help` must not
 
-        print(as_json(json.loads(canonical_json(document)), indent=2))
+        print(json_text(json.loads(canonical_json(document)), indent=2))
     else:
         human(console())
     sys.stdout.flush()
 
 
-def as_json(document: Any, indent: int | None = None) -> str:
+def json_text(document: Any, indent: int | None = None) -> str:
     """Return a document as JSON that standard output can take; where that is no UTF-8, other letters become JSON's own escapes."""
     is_utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
     return json.dumps(document, indent=indent, ensure_ascii=not is_utf8)
