@@ -13,6 +13,7 @@ from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.ledger import Ledger, Row, RowKind
+from simgap.loop.record import require_recorded
 from simgap.loop.results import Turn, TurnResult
 from simgap.loop.words import WHY, blind_spots, finding_name, held_values, next_command, summary_of_row, verdict_sentence
 from simgap.provenance import library_version
@@ -33,12 +34,16 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
     Args:
         result: a finished run.
         command: what the user typed.
+
+    Raises:
+        DataError: the ledger was edited, or the run's files are not the ones it counted.
     """
     with Ledger(result.folder / "ledger.db") as ledger:
         ledger.verify()
         rows = ledger.rows()
         claims = ledger.claims()
         head = ledger.head[1]
+    require_recorded(result, rows)
     turns = [t for t in (result.first, result.second) if t is not None]
     return m.ReportModel(
         title=f"Two turns of the loop on {result.spec.env}, seed {result.spec.seed}",

@@ -33,14 +33,14 @@ class TurnSpec:
         return cls(
             seed=seed,
             gap=gap,
-            episodes=200,
-            train_steps=1100,
+            episodes=160,
+            train_steps=900,
             screen_episodes=32,
             in_use_trials=16,
             condition_trials=8,
             replays=6,
-            target_episodes=90,
-            target_steps=500,
+            target_episodes=80,
+            target_steps=350,
         )
 
     def to_json(self) -> dict[str, Any]:
