@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+import json
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop import TurnResult, TurnSpec, run_turns
+from simgap.loop.record import require_recorded
 from simgap.loop.reporting import report_model
 from simgap.loop.results import compare
 from simgap.loop.spec import Progress, SilentReporter
@@ -276,6 +279,35 @@ def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_p
     assert f"0 of {SPEC.screen_episodes} in sim" in model.verdict
     assert model.diagnosis is not None
     assert any("renderer=" in c for check in model.diagnosis.checks for c in check.shared_assumptions)
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("diagnosis", lambda run: run["diagnosis"].update(cause="camera_shift")),
+        ("diagnosis", lambda run: run["diagnosis"]["checks"][0].update(verdict="broken")),
+        ("opened gap", lambda run: run["gap"].update(kind="none")),
+        ("data plan", lambda run: run["plan"].update(sentence="all is well")),
+        ("seal", lambda run: run.update(seal="0" * 64)),
+    ],
+)
+def test_no_page_is_written_of_a_run_that_says_other_things_than_its_ledger(
+    result: TurnResult, tmp_path: Path, what: str, change: Callable[[dict[str, Any]], object]
+) -> None:
+    run = json.loads((result.folder / "run.json").read_text())
+    change(run)
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    shutil.copy(result.folder / "ledger.db", tmp_path)
+    with pytest.raises(DataError, match=f"its {what} is not the one in its ledger"):
+        report_model(load_run(tmp_path), "simgap report")
+
+
+def test_no_page_is_written_of_trials_and_screens_that_the_ledger_did_not_count(result: TurnResult) -> None:
+    rows = rows_of(result.folder)
+    require_recorded(result, rows)
+    for missing, said in (("trials/turn 1, training conditions", "is not the log"), ("screen/turn 1", "is not the screen")):
+        with pytest.raises(DataError, match=said):
+            require_recorded(result, [r for r in rows if r.key != missing])
 
 
 def test_an_undefined_comparison_is_not_reported_as_zero_points(result: TurnResult) -> None:
