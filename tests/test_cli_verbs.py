@@ -165,6 +165,9 @@ def test_a_fine_tune_knows_its_parent(run: Any, data: Path, checkpoint: Path, tm
         (["--share", "0.5", "0.5"], 2, "2 shares for 1 datasets"),
         (["--cameras", "fron"], 2, "did you mean 'front'?"),
         (["--executor", "latests"], 2, "did you mean 'latest'?"),
+        (["--executor", "receding(500)"], 2, "needs 500 entries"),
+        (["--shift-px", "48"], 2, "out of sight"),
+        (["--steps", "1" + "0" * 30], 2, "more than 10,000,000"),
         (["--device", "abacus"], 3, "cannot use device 'abacus'"),
     ],
 )
@@ -205,6 +208,21 @@ def test_a_page_of_a_screen_shows_intervals_failures_and_limits(checkpoint: Path
     assert main(["screen", str(checkpoint), "-n", "2", "--workers", "0", "--out", str(tmp_path)]) == 1
     page = capsys.readouterr().out
     assert all(word in page for word in ("UNDECIDED", "Wilson", "Clopper-Pearson", "failures:", "says nothing about hardware", "recommended in the card"))
+
+
+def test_a_screen_that_could_not_be_kept_is_not_run(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["screen", str(checkpoint), "-n", "2", "--workers", "0", "--out", str(tmp_path / "file")]) == 3
+    error = capsys.readouterr().err
+    assert "file exists" in error
+    assert "rollouts" not in error
+
+
+@pytest.mark.parametrize("verb", [["demo"], ["target", "run"]])
+@pytest.mark.parametrize("words", [["--workers", "-3"], ["--workers", "x"]])
+def test_the_verbs_of_the_loop_take_workers_as_the_others_do(verb: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*verb, *words]) == 2
+    assert "whole number from 0" in capsys.readouterr().err
 
 
 def test_report_seeds_are_not_spent_on_a_comparison(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit
+from simgap.cli.envs import add_workers, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("--quick", action="store_true", help="three minutes instead of twelve; the intervals are wide")
     parser.add_argument("--gap", default="random", metavar="KIND", help="what the surrogate hides: random (default), none, or a kind such as camera_shift")
-    parser.add_argument("--workers", type=int, default=None, help="worker processes; by default one a core")
-    parser.add_argument("--cache", type=Path, default=None, help="where datasets, policies and screens are shared between runs (default runs/cache)")
+    add_workers(parser)
+    parser.add_argument("--cache", type=Path, metavar="PATH", help="where datasets, policies and screens are shared between runs (default runs/cache)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from simgap.loop import TurnSpec, run_turns
     from simgap.loop.reporting import report_model
     from simgap.loop.turn import exit_code
-    from simgap.machine import require_offscreen, usable_cores
+    from simgap.machine import require_offscreen
     from simgap.report import write_report
     from simgap.robots.gaps import parse_gap
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     size = "quick" if args.quick else "full"
     out = args.out or Path("runs") / f"demo-{size}-s{args.seed}-{args.gap}"
     cache = args.cache or Path("runs") / "cache"
-    workers = args.workers or usable_cores()
+    workers = workers_of(args)
     result = run_turns(spec, out, cache, ConsoleReporter(args.quiet), workers=workers)
     path = write_report(report_model(result, _command(args)), out / "report.html")
     emit(args, _document(result, path), lambda console: _show(console, result, path))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from simgap.envs.factors import FactorRanges
 
 HELP = "List the envs; show one with its factors, check it and its teacher, or picture it."
+MOST = 10_000_000
+"""Of anything that is counted: a slip of the finger must not fill the memory with a list of what is to be done."""
 REQUIRED_RATE = 0.99
 """A teacher that solves a smaller share of a preset than this is a finding: the conditions it fails on are missing from its data."""
 
@@ -54,8 +56,10 @@ _ACTIONS = {
 
 
 def count(text: str) -> int:
-    """Read a whole number from 1."""
-    return _whole(text, 1)
+    """Read a whole number from 1 to :data:`MOST`."""
+    if _whole(text, 1) > MOST:
+        raise argparse.ArgumentTypeError(f"{text[:40]} is more than {MOST:,}")
+    return int(text)
 
 
 def whole(text: str) -> int:

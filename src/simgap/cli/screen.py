@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if len(executors) > 1 and args.purpose == "report":
         raise UsageError("comparing executors selects one, so it must not use up report seeds; name one --executor, or leave --purpose report out")
     require_offscreen()
+    out = args.out or Path("runs/screens")
+    out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is said before the rollouts, not after
     reports: list[ScreenReport] = []
     for executor in executors:
         spec = RolloutSpec(
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         )
         say(args, f"{executor}: {args.n} rollouts of {env.name}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
-            reports.append(screen(spec, args.out or Path("runs/screens"), workers=workers_of(args), progress=following(advance)))
+            reports.append(screen(spec, out, workers=workers_of(args), progress=following(advance)))
     document = _document(args, card, env, executors, reports)
     emit(args, document, lambda console: _print(console, document))
     return 0 if document["is_clean"] else 1

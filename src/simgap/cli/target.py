@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit
+from simgap.cli.envs import add_workers, count, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,27 +18,25 @@ HELP = "plan the next data from the failures"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run")
-    parser.add_argument("-n", "--episodes", type=int, default=240, help="episodes to plan (default 240)")
+    parser.add_argument("-n", "--episodes", type=count, default=240, metavar="N", help="episodes to plan (default 240)")
     parser.add_argument("--generate", action="store_true", help="make the episodes now, into --out")
-    parser.add_argument("--workers", type=int, default=None, help="worker processes; by default one a core")
+    add_workers(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, and with ``--generate`` make, the data that a diagnosis asks for."""
     from simgap.envs import make_env
-    from simgap.errors import DataError, UsageError
+    from simgap.errors import DataError
     from simgap.loop.store import load_run
     from simgap.policies.execution import parse_executor
     from simgap.targeting import plan_data
 
-    if args.episodes < 1:
-        raise UsageError(f"-n {args.episodes}: ask for at least one episode")
     result = load_run(args.run_folder)
     if result.diagnosis is None:
         raise DataError(f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run again")
     space = make_env(result.spec.env, render=False).factor_space
     plan = plan_data(result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes)
-    document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "dataset": None}
+    document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "asked_to_generate": args.generate, "dataset": None}
     if args.generate and plan.ranges is not None:
         document["dataset"] = str(_generate(args, result.spec.env, result.spec.image_size, plan.ranges, plan.noise_deg))
     emit(args, document, lambda console: _show(console, document))
@@ -47,14 +46,14 @@ def run(args: argparse.Namespace) -> int:
 def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any, noise_deg: float) -> Path:
     from simgap.cli._reporter import ConsoleReporter
     from simgap.generation import GenerateSpec, generate
-    from simgap.machine import require_offscreen, usable_cores
+    from simgap.machine import require_offscreen
     from simgap.seeds import Purpose
 
     require_offscreen()
     out: Path = args.out or Path(args.run_folder) / "targeted"
     spec = GenerateSpec(env=env, episodes=args.episodes, ranges=ranges, image_size=image_size, seed=args.seed, purpose=Purpose.TARGET, noise_deg=noise_deg)
     with ConsoleReporter(args.quiet).stage("teach where it failed", "episodes") as progress:
-        generate(spec, out, workers=args.workers or usable_cores(), progress=lambda done, total: progress(done, total, ""))
+        generate(spec, out, workers=workers_of(args), progress=lambda done, total: progress(done, total, ""))
     return out
 
 
@@ -66,3 +65,5 @@ def _show(console: Console, document: dict[str, Any]) -> None:
         console.print(f"        {name}: {low:.4g} to {high:.4g}")
     if document["dataset"]:
         console.print(f"wrote   {document['dataset']}")
+    elif document["asked_to_generate"]:
+        console.print("wrote   nothing: this plan needs no episodes")

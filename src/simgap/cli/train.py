@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras)
-    if spec.init_from is not None:
-        read_card(spec.init_from)  # a wrong parent is said before frames are decoded
+    chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk  # a wrong parent is said before frames are decoded
+    _require_usable(spec, datasets[0], args.cameras, chunk)
     _tell_failures(args, datasets)
     tables = [_frames(args, path) for path in args.data]
     out = args.out or Path("runs/policies") / _name(args, spec, tables)
@@ -142,6 +142,21 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Datase
         if first != other:
             raise ConventionError(f"cameras differ: {paths[0]} has {_shapes(first)}, {path} has {_shapes(other)}; name common ones with --cameras, or resize")
     return datasets
+
+
+def _require_usable(spec: TrainSpec, dataset: Dataset, cameras: Sequence[str] | None, chunk: int) -> None:
+    """Refuse what would train and then not run: an executor that needs a longer chunk, shifts that leave nothing of a frame.
+
+    Raises:
+        UsageError: says which.
+    """
+    from simgap.errors import UsageError
+    from simgap.policies.execution import parse_executor
+
+    parse_executor(spec.executor).build(dataset.spec.action_spec, chunk)
+    side = min((side for camera in cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]), default=spec.shift_px + 1)
+    if spec.shift_px >= side:
+        raise UsageError(f"--shift-px {spec.shift_px} shifts frames of {side} px out of sight; give a few pixels")
 
 
 def _shapes(shapes: dict[str, tuple[int, int, int]]) -> str:
