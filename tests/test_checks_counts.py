@@ -58,6 +58,12 @@ def test_voids_of_one_set_are_not_averaged_away_by_the_other() -> None:
     assert evaluated(trials(40, 0), trials(5, 2, void=5, seed=500)).cause is Cause.EVALUATION
 
 
+def test_the_limits_named_are_those_of_the_smallest_set() -> None:
+    found = evaluated(trials(2, 1), trials(4, 1, seed=500))
+    assert (found.verdict, found.more_trials) == (Verdict.CANNOT_TELL, MIN_TRIALS - 3)
+    assert found.sentence.startswith(f"Of in use 3 trials count, at least {MIN_TRIALS} are needed. 3 trials: even 3 of 3 leaves")
+
+
 def test_too_few_trials_cannot_tell_and_the_missing_number_is_named() -> None:
     found = evaluated(trials(3, 2))
     assert (found.verdict, found.cause, found.more_trials) == (Verdict.CANNOT_TELL, Cause.NONE, MIN_TRIALS - 5)

@@ -176,6 +176,7 @@ def test_a_step_of_jitter_is_no_broken_plant(bench: Bench, delay: int) -> None:
     found = bench.plant(bench.robot(action_latency_steps=float(delay)))
     assert (found.verdict, found.value) == (Verdict.OK, float(delay))
     assert delay < DELAY_LIMIT_STEPS
+    assert ("1 control step later than in it" if delay else "with the simulator's delay") in found.sentence
 
 
 def test_a_weak_servo_is_named_by_the_plant_check_alone(bench: Bench) -> None:

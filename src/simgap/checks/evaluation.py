@@ -24,7 +24,7 @@ def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: 
         screen_seeds: seeds the policy was screened on.
     """
     problems: list[str] = []
-    few: list[int] = []
+    few: list[tuple[int, str]] = []
     for name, results in sets.items():
         counted = [r for r in results if not r.outcome.is_void]
         voids = len(results) - len(counted)
@@ -32,7 +32,7 @@ def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: 
             reasons = Counter(r.outcome.detail for r in results if r.outcome.is_void).most_common(1)[0][0]
             problems.append(f"{voids} of {len(results)} trials of {name} are void (mostly: {reasons})")
         if len(counted) < MIN_TRIALS:
-            few.append(MIN_TRIALS - len(counted))
+            few.append((len(counted), name))
         again = [s for s, count in Counter(r.seed for r in results).items() if count > 1]
         if again:
             problems.append(f"{len(again)} initial conditions of {name} were counted twice")
@@ -49,7 +49,8 @@ def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: 
     if problems:
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EVALUATION, sentence=f"The evaluation is not fit to be read: {'; '.join(problems)}.")
     if few or not sets:
-        text = f"A set has fewer than {MIN_TRIALS} trials that count; {what_n_cannot_show(min(MIN_TRIALS, n))}"
-        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=max(few, default=MIN_TRIALS), sentence=text)
+        least, name = min(few, default=(0, "the evaluation"))
+        text = f"Of {name} {least} trials count, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=MIN_TRIALS - least, sentence=text)
     voids = sum(r.outcome.is_void for results in sets.values() for r in results)
     return CheckResult(**base, verdict=Verdict.OK, sentence=f"{n} trials count, {voids} are void with a reason, and no seed serves two purposes.")

@@ -58,5 +58,10 @@ def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: Acti
     if abs(stiffness - 1.0) > STIFFNESS_LIMIT:
         text = f"The servos close {stiffness:.2f} times the distance per step that the simulator's do (median of {len(ratios)} joints): gains or load differ."
         return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.PLANT_GAIN)
-    text = f"Commands take effect within {extra} step(s) of the simulator's delay, and the servos are {stiffness:.2f} times as stiff."
+    when = (
+        "with the simulator's delay"
+        if extra == 0
+        else f"{abs(extra)} control step{'s' if abs(extra) > 1 else ''} {'later' if extra > 0 else 'sooner'} than in it"
+    )
+    text = f"Commands take effect {when}, and the servos are {stiffness:.2f} times as stiff."
     return CheckResult(**base, verdict=Verdict.OK, sentence=text)

@@ -98,8 +98,11 @@ class SurrogateRobot:
     def open_seal(self, diagnosis_hash: str) -> Gap:
         """Show the hidden gap, against the ledger hash of a diagnosis that is already written.
 
+        The process checks that it is given a hash, not that a ledger holds it: the loop hands over the hash of the row it has just
+        written, and the ledger refuses a ``seal_opened`` row without a finding before it.
+
         Raises:
-            SealError: no such hash, or what is shown does not match the commitment.
+            SealError: what is given is no hash, or what is shown does not match the commitment.
         """
         header, _ = self._ask({"verb": "open", "diagnosis": diagnosis_hash})
         if "error" in header:

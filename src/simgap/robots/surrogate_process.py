@@ -1,7 +1,8 @@
 """The sealed process behind a surrogate robot: ``python -m simgap.robots.surrogate_process``.
 
-It draws its gap from a seed, answers only what a robot would, and shows the gap only against the hash of a diagnosis
-that is already in the ledger. The seal keeps an honest user from peeking; it is no defence against reading this code.
+It draws its gap from a seed, answers only what a robot would, and shows the gap only to a caller that presents a hash, as the
+loop does with that of the diagnosis it has written to the ledger. The seal keeps an honest user from peeking; it is no defence
+against reading this code, or against a caller that makes a hash up.
 """
 
 from __future__ import annotations
