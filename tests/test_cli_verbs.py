@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,21 @@ def test_a_page_of_a_screen_shows_intervals_failures_and_limits(checkpoint: Path
     assert main(["screen", str(checkpoint), "-n", "2", "--workers", "0", "--out", str(tmp_path)]) == 1
     page = capsys.readouterr().out
     assert all(word in page for word in ("UNDECIDED", "Wilson", "Clopper-Pearson", "failures:", "says nothing about hardware", "recommended in the card"))
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "missing"), (b"x", "not the file of its card")])
+def test_damaged_weights_are_told_even_where_the_screen_is_finished(
+    checkpoint: Path, tmp_path: Path, content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", "1", "--workers", "0", "--quiet", "--out", str(tmp_path / "screens")]
+    assert main(["screen", str(checkpoint), *words]) == 1
+    damaged = Path(shutil.copytree(checkpoint, tmp_path / "damaged"))
+    (damaged / "weights.safetensors").unlink()
+    if content is not None:
+        (damaged / "weights.safetensors").write_bytes(content)
+    capsys.readouterr()
+    assert main(["screen", str(damaged), *words]) == 3
+    assert f"is {message}" in capsys.readouterr().err
 
 
 def test_a_screen_that_could_not_be_kept_is_not_run(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

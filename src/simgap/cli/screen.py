@@ -88,10 +88,12 @@ def card_of(checkpoint: Path) -> Card:
     """Return the card of a checkpoint folder.
 
     Raises:
-        DataError: no checkpoint; says what the folder holds instead.
+        DataError: no checkpoint, and then what the folder holds instead; or weights that are not the card's, which a screen found
+            finished would otherwise not look at.
     """
     from simgap.errors import DataError
-    from simgap.policies.checkpoint import CARD, read_card
+    from simgap.policies.checkpoint import CARD, WEIGHTS, read_card
+    from simgap.provenance import file_hash
     from simgap.training.resume import FILE
 
     if not (checkpoint / CARD).is_file():
@@ -101,7 +103,10 @@ def card_of(checkpoint: Path) -> Card:
             raise DataError(f"{checkpoint} is a dataset, not a checkpoint; train on it first: simgap train {checkpoint}")
         what = "has no card.json" if checkpoint.is_dir() else "is not a folder" if checkpoint.exists() else "does not exist"
         raise DataError(f"{checkpoint} {what}; give the folder that `simgap train` wrote")
-    return read_card(checkpoint)
+    card, weights = read_card(checkpoint), checkpoint / WEIGHTS
+    if not weights.is_file() or file_hash(weights) != card.weights_hash:
+        raise DataError(f"{weights} is {'not the file of its card' if weights.is_file() else 'missing'}; restore the checkpoint or retrain")
+    return card
 
 
 def env_of(card: Card, name: str | None) -> TaskEnv:
