@@ -179,6 +179,13 @@ def test_a_wrong_option_of_training_is_one_line(data: Path, words: list[str], co
     assert error.count("\n") == 1
 
 
+def test_a_checkpoint_is_not_written_into_a_dataset(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(p.name for p in data.iterdir() if p.name != "cache")
+    assert main(["train", str(data), *TRAIN, "--quiet", "--out", str(data)]) == 2
+    assert "is a dataset" in capsys.readouterr().err
+    assert sorted(p.name for p in data.iterdir() if p.name != "cache") == before
+
+
 def test_two_conventions_do_not_mix_and_both_are_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "bigger"
     assert main(["generate", "arm-pick", "-n", "1", "--size", "32", "--workers", "0", "--out", str(other), "--quiet"]) == 0

@@ -85,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     _tell_failures(args, datasets)
     tables = [_frames(args, path) for path in args.data]
     out = args.out or Path("runs/policies") / _name(args, spec, tables)
+    if (out / "meta").exists():
+        raise UsageError(f"{out} is a dataset; a checkpoint needs a folder of its own: choose another --out")
     was_finished, resumed = (out / CARD).is_file(), _resume_step(out)
     if resumed:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
