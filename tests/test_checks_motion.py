@@ -14,7 +14,7 @@ from arm_fixtures import condition
 from simgap.checks import replay as module
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.checks.plant import DELAY_LIMIT_STEPS, STIFFNESS_LIMIT, check_plant
-from simgap.checks.replay import SCALE_LIMIT, check_replay, motions_of
+from simgap.checks.replay import SCALE_LIMIT, check_replay, motions_of, usable_replays
 from simgap.checks.response import Motion
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import decide
@@ -240,3 +240,14 @@ def test_voids_and_stumps_are_left_out_of_the_motions() -> None:
 def test_the_bench_itself_moves_every_arm_joint(bench: Bench) -> None:
     assert len(bench.episodes) == REPLAYS
     assert all(np.std(np.concatenate([a[:, j] for a, _ in bench.simulator])) > 1.5 for j in range(5))
+
+
+def test_both_sides_of_a_comparison_take_the_same_replays_when_one_is_void() -> None:
+    def logged(value: float, outcome: Outcome) -> Episode:
+        rows = np.full((30, 6), value, np.float32)
+        return Episode(images={}, state=rows, action=rows, time_s=np.arange(30) / 20, outcome=outcome, task="", seed=int(value))
+
+    robot: Any = SimpleNamespace(n_episodes=3, episode=lambda i, images: logged(i, Outcome.void("camera froze") if i == 1 else Outcome.success()))
+    simulator: Any = SimpleNamespace(n_episodes=5, episode=lambda i, images: logged(i, Outcome.success()))
+    usable = usable_replays(robot)
+    assert [float(a[0, 0]) for a, _ in motions_of(simulator, usable)] == [float(a[0, 0]) for a, _ in motions_of(robot, usable)] == [0.0, 2.0]

@@ -19,7 +19,7 @@ from simgap.checks.execution import check_execution
 from simgap.checks.pixels import check_pixels, first_frames
 from simgap.checks.plant import check_plant
 from simgap.checks.policy import check_policy
-from simgap.checks.replay import check_replay, clips_of, motions_of
+from simgap.checks.replay import check_replay, clips_of, motions_of, usable_replays
 from simgap.checks.response import Motion
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
@@ -156,7 +156,8 @@ def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = No
     conditions, replays = open_dataset(evidence.training_conditions), open_dataset(evidence.replays)
     shared = tuple(sorted(assumptions(training.spec.stamp)))
     spec = training.spec.action_spec
-    robot, simulator = motions_of(replays), motions_of(training, replays.n_episodes)
+    usable = usable_replays(replays)
+    robot, simulator = motions_of(replays, usable), motions_of(training, usable)
     judged = tuple(sorted(assumptions(in_use.spec.stamp) & set(shared)))
     clock = tuple(a for a in shared if a.startswith("clock="))
     steps: tuple[tuple[Family, tuple[str, ...], Callable[[], CheckResult]], ...] = (

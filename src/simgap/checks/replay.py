@@ -27,14 +27,24 @@ CLIPPED_SHARE = 0.2
 """Share of commands cut at one value above which it is a stop and not an incident."""
 
 
-def motions_of(log: Dataset, count: int | None = None) -> list[Motion]:
-    """Return what was commanded and what the encoders read, per episode of a log."""
+def usable_replays(log: Dataset) -> list[int]:
+    """Return the replays that prove something, by index: neither void nor too short to fit."""
+    episodes = ((i, log.episode(i, images=False)) for i in range(log.n_episodes))
+    return [i for i, episode in episodes if len(episode) > 12 and not episode.outcome.is_void]
+
+
+def motions_of(log: Dataset, indices: Sequence[int] | None = None) -> list[Motion]:
+    """Return what was commanded and what the encoders read, per episode of a log.
+
+    Args:
+        log: replays, or the episodes that were replayed.
+        indices: which; both sides of a comparison have to take the same. All usable ones by default.
+    """
     found = []
-    for index in range(log.n_episodes if count is None else min(count, log.n_episodes)):
+    for index in usable_replays(log) if indices is None else indices:
         episode = log.episode(index, images=False)
         command = episode.extras.get("executed_action", episode.action)
-        if len(episode) > 12 and not episode.outcome.is_void:
-            found.append((np.asarray(command, dtype=np.float32), episode.state))
+        found.append((np.asarray(command, dtype=np.float32), episode.state))
     return found
 
 

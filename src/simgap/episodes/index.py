@@ -124,7 +124,7 @@ def read_info(root: Path) -> DatasetInfo:
             features={str(k): _feature(str(k), v) for k, v in raw["features"].items()},
             raw=raw,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} cannot be read ({error!r}); expected fps, total_episodes, total_frames and features of a LeRobot dataset") from error
 
 
@@ -164,6 +164,8 @@ def read_table(path: Path, *, without: str = "\0") -> pa.Table:
             raise DataError(f"{path} declares {meta.num_rows} rows and {size} bytes, more than this reader accepts; split the dataset")
         names = [n for n in file.schema_arrow.names if not n.startswith(without)]
         return file.read(columns=names, use_threads=False)
+    except PermissionError as error:
+        raise DataError(f"{path} may not be read (permission denied); change its permissions") from error
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is no readable Parquet file ({_first_line(error)}); it is truncated or damaged, copy it again") from error
 
@@ -179,12 +181,13 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
                 values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
                 index, length = int(row["episode_index"]), int(row["length"])
                 videos = {key: _span_30(root, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
-            except (KeyError, TypeError, ValueError) as error:
+                tasks = tuple(str(t) for t in row.get("tasks") or ())
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise DataError(f"{file} lacks or garbles a column ({error!r}); expected the episode index of a v3.0 dataset") from error
             yield EpisodeEntry(
                 index=index,
                 length=length,
-                tasks=tuple(str(t) for t in row.get("tasks") or ()),
+                tasks=tasks,
                 data=inside(root, expand(info.data_path, values | {"episode_index": index, "episode_chunk": index // info.chunks_size})),
                 videos=videos,
                 extra={k: v for k, v in row.items() if "/" not in k and k not in ("episode_index", "length", "tasks")},
@@ -201,14 +204,15 @@ def _entries_21(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
     for row in _jsonl(root / "meta" / "episodes.jsonl"):
         try:
             index, length = int(row["episode_index"]), int(row["length"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{root}/meta/episodes.jsonl garbles a row ({error!r}); expected episode_index and length") from error
+            tasks = tuple(str(t) for t in row.get("tasks") or ())
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{root}/meta/episodes.jsonl garbles a row ({error!r}); expected episode_index, length and a list of tasks") from error
         chunk = index // info.chunks_size
         values: dict[str, int | str] = {"episode_chunk": chunk, "episode_index": index, "chunk_index": chunk, "file_index": index}
         yield EpisodeEntry(
             index=index,
             length=length,
-            tasks=tuple(str(t) for t in row.get("tasks") or ()),
+            tasks=tasks,
             data=inside(root, expand(info.data_path, values)),
             videos={key: _located(root, expand(info.video_path, values | {"video_key": key}), 0.0) for key in cameras},
             extra={k: v for k, v in row.items() if k not in ("episode_index", "length", "tasks")},
@@ -236,7 +240,7 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 if not isinstance(row, dict):
                     raise DataError(f"{path} line {number} is no JSON object; repair it")
                 yield row
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON lines ({error}); repair it") from error
 
 

@@ -81,7 +81,10 @@ def inside(root: Path, relative: str) -> Path:
         DataError: the path is absolute, climbs out, or a link leads elsewhere.
     """
     path = root / relative
-    resolved, home = path.resolve(), root.resolve()
+    try:
+        resolved, home = path.resolve(), root.resolve()
+    except (RuntimeError, OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
+        raise DataError(f"path {relative[:80]!r} of {root} leads nowhere ({error}); restore the files or correct info.json") from error
     homes = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
     if Path(relative).is_absolute() or ".." in Path(relative).parts or not any(resolved.is_relative_to(h) for h in homes):
         raise DataError(f"path {relative!r} leaves the dataset folder {root}; expected a path inside it; do not use this dataset")

@@ -10,7 +10,7 @@ from simgap.diagnosis import Diagnosis
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Ledger, Row, RowKind
-from simgap.provenance import canonical_json, content_hash
+from simgap.provenance import canonical_json
 from simgap.robots.gaps import Gap
 from simgap.rollouts.screen import ScreenReport
 from simgap.statistics import PairedDifference, tally
@@ -122,9 +122,9 @@ class TurnLedger:
         }
         self._ledger.append(RowKind.FINDING, payload, key="comparison")
 
-    def opened(self, gap: Gap, commitment: Row, finding: Row) -> Row:
-        """Record what the seal held."""
-        payload = {"commitment_row": commitment.id, "finding_row": finding.id, "gap": gap.to_json(), "gap_hash": content_hash(gap.to_json())}
+    def opened(self, gap: Gap, nonce: str, commitment: Row, finding: Row) -> Row:
+        """Record what the seal held, with the nonce: the ledger alone then shows that the gap is the one that was committed."""
+        payload = {"commitment_row": commitment.id, "finding_row": finding.id, "gap": gap.to_json(), "nonce": nonce}
         return self._ledger.append(RowKind.SEAL_OPENED, payload, key="opened")
 
     def claims(self, first: Turn, second: Turn | None) -> None:

@@ -34,13 +34,13 @@ class TurnSpec:
             seed=seed,
             gap=gap,
             episodes=160,
-            train_steps=900,
+            train_steps=840,
             screen_episodes=32,
             in_use_trials=16,
             condition_trials=8,
             replays=6,
             target_episodes=80,
-            target_steps=350,
+            target_steps=320,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from simgap.loop.stages import Stages
 from simgap.loop.store import recorded_duration_s, save_run
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, write_atomic
-from simgap.robots.gaps import Gap
+from simgap.robots.gaps import Gap, nonce_of
 from simgap.robots.surrogate import SurrogateRobot
 from simgap.seeds import Purpose
 from simgap.statistics import ScreenVerdict
@@ -64,7 +64,7 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
             second = _second_turn(stages, robot, first, data, ranges, plan, book) if plan.kind != "nothing" else None
             book.compared(compare(first, second))
             gap = robot.open_seal(finding.hash)
-            book.opened(gap, seal, finding)
+            book.opened(gap, nonce_of(spec.seed), seal, finding)
             reporter.say(f"seal: {gap.sentence()}")
         finally:
             robot.close()

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec, require_same
-from simgap.errors import ConventionError, DataError
+from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.base import Policy
 from simgap.policies.cnn import ChunkNet, CnnSpec
 from simgap.policies.execution import ExecutorSpec, parse_executor
@@ -76,11 +76,11 @@ class Card:
                 normaliser=Normaliser.from_json(data["normaliser"]),
                 data=tuple(data["data"]),
                 executor=parse_executor(data["executor"]),
-                training=data["training"],
+                training=dict(data["training"]),
                 parent=data["parent"],
-                weights_hash=data["weights_hash"],
+                weights_hash=str(data["weights_hash"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
         if card.normaliser.hash != data["normaliser_hash"]:
             raise DataError("the normaliser in the card does not match its hash: the card was edited; restore the checkpoint or retrain")
@@ -117,7 +117,7 @@ def read_card(path: Path) -> Card:
         raise DataError(f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain")
     try:
         return Card.from_json(data)
-    except (DataError, ConventionError) as error:
+    except (DataError, ConventionError, UsageError) as error:
         raise DataError(f"{file}: {error}") from error
 
 

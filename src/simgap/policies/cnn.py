@@ -23,6 +23,9 @@ class Pool(StrEnum):
     """Everything, through one linear layer: more parameters, better for texture and extent."""
 
 
+_LARGEST = 16_384
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CnnSpec:
     """Shape of the network; stored in the checkpoint's card."""
@@ -40,6 +43,10 @@ class CnnSpec:
     pool: Pool = Pool.SPATIAL_SOFTMAX
 
     def __post_init__(self) -> None:
+        sizes = {n: getattr(self, n) for n in ("image_size", "state_size", "action_size", "chunk", "width", "hidden")}
+        wrong = {n: v for n, v in sizes.items() if type(v) is not int or not 0 < v <= _LARGEST}
+        if wrong:
+            raise UsageError(f"a CNN policy has whole sizes from 1 to {_LARGEST}, got {wrong}")
         if not 48 <= self.image_size <= 256:
             raise UsageError(f"image size {self.image_size} px is outside 48 to 256; resize the frames")
         if not self.cameras or self.chunk < 1 or self.state_size < 1 or self.action_size < 1:

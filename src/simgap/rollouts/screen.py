@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simgap.errors import UsageError
+from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
@@ -81,10 +82,17 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, progress: Callable[[in
 
 
 def read_screen(folder: Path) -> ScreenReport:
-    """Read a finished screen; every number is recomputed from its outcomes."""
+    """Read a finished screen; every number is recomputed from its outcomes.
+
+    Raises:
+        DataError: no screen, or one that cannot be read.
+    """
     data = read_json(folder / "screen.json")
-    stamp = Stamp(kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"})
-    outcomes = {int(row["seed"]): outcome_from_json(row) for row in data["rollouts"]}
+    try:
+        stamp = Stamp(kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"})
+        outcomes = {int(row["seed"]): outcome_from_json(row) for row in data["rollouts"]}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{folder / 'screen.json'} cannot be read ({error!r}); delete the folder and screen again") from error
     counts = tally(outcomes.values())
     return ScreenReport(
         verdict=screen_verdict(counts.successes, counts.n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE),
@@ -102,9 +110,9 @@ def _write(folder: Path, stamp: Stamp, records: list[RolloutRecord]) -> None:
     shown = _worth_showing(records)
     arrays: dict[str, Any] = {f"{r.seed}/{camera}": frames for r in shown for camera, frames in r.film.items()}
     arrays |= {f"{r.seed}/steps": np.array(r.film_steps) for r in shown}
-    with (folder / ".films.npz.tmp").open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
-    (folder / ".films.npz.tmp").replace(folder / "films.npz")
+    films = io.BytesIO()
+    np.savez_compressed(films, **arrays)
+    write_atomic(folder / "films.npz", films.getvalue())
     write_atomic(folder / "screen.json", canonical_json({"stamp": stamp.to_json(), "rollouts": [r.to_json() for r in records]}))
 
 
