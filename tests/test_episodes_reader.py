@@ -42,6 +42,11 @@ def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def _loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
 LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty parquet": (lambda r: (r / data_path(1)).write_bytes(b""), "empty \\(0 bytes\\)"),
     "truncated parquet": (lambda r: _truncate(r / data_path(1)), "no readable Parquet"),
@@ -57,6 +62,12 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no rate": (lambda r: edit_info(r, fps=0), "fps 0"),
     "not json": (lambda r: (r / "meta" / "info.json").write_text("{"), "not JSON"),
     "unfinished": (lambda r: (r / "meta" / "info.json").unlink(), "unfinished"),
+    "endless rate": (
+        lambda r: (r / "meta" / "info.json").write_text((r / "meta" / "info.json").read_text().replace('"total_frames": ', '"total_frames": 1e999, "x": ')),
+        "cannot be read",
+    ),
+    "a loop of links": (lambda r: _loop(r / data_path(1)), "leads nowhere|is missing"),
+    "a path with NUL": (lambda r: edit_info(r, data_path="data/\0{chunk_index}{file_index}"), "leads nowhere"),
     "no features": (lambda r: edit_info(r, features={}), "none of the features"),
 }
 

@@ -162,6 +162,10 @@ def test_damaged_checkpoints_are_refused_in_one_clear_line(tmp_path: Path) -> No
         edited("schema", schema=99): "schema 99",
         edited("field", data=None): "lacks or garbles",
         edited("architecture", architecture={"cameras": []}): "architecture cannot be read",
+        edited("executor", executor="receding(x)"): "executor",
+        edited("training", training=7): "lacks or garbles",
+        edited("huge", architecture=card["architecture"] | {"hidden": 10**9}): "whole sizes",
+        edited("fraction", architecture=card["architecture"] | {"chunk": 2.5}): "whole sizes",
         edited("normaliser", normaliser=normaliser): "does not match its hash",
         edited("wider", architecture=card["architecture"] | {"hidden": 64}): "does not fit the architecture",
     }
