@@ -74,20 +74,20 @@ def first_frames(log: Dataset, camera: str, count: int = STILLS) -> list[Still]:
 
 _Search = tuple[str, str, int]
 """Camera, group of factors, start."""
-_SEARCHES: tuple[tuple[str, int], ...] = (("pose", 0), ("pose", 1), ("light", 0))
-"""A pose search can end in a side valley; a second start costs seconds and only the better one counts."""
 
 
 def compare_cameras(env: TaskEnv, stills: Mapping[str, Sequence[Still]], seed: int, workers: int) -> list[CameraComparison]:
     """Compare every camera and, for those that differ, fit both groups of causes apart."""
     differences = {camera: residual(env, camera, pictures, {}) for camera, pictures in stills.items()}
-    searches: list[_Search] = [(camera, *search) for camera, value in differences.items() if value > LIMIT for search in _SEARCHES]
     fits: dict[_Search, PixelFit] = {}
 
-    def landed(result: tuple[_Search, PixelFit]) -> None:
-        fits[result[0]] = result[1]
+    def search(tasks: Sequence[_Search]) -> None:
+        run_tasks(_setup_search, (env.name, env.image_size, stills, seed), tasks, workers=workers, on_result=lambda result: fits.update([result]))
 
-    run_tasks(_setup_search, (env.name, env.image_size, stills, seed), searches, workers=workers, on_result=landed)
+    different = [camera for camera, value in differences.items() if value > LIMIT]
+    search([(camera, group, 0) for camera in different for group in ("pose", "light")])
+    # A pose search can end in a side valley; where a pose explains more than light, a second start is worth its seconds.
+    search([(c, "pose", 1) for c in different if fits[c, "pose", 0].residual < fits[c, "light", 0].residual])
     compared = []
     for camera, difference in differences.items():
         poses = [fit for (name, group, _), fit in fits.items() if name == camera and group == "pose"]
