@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from simgap.checks.base import Verdict
 from simgap.errors import UsageError
 from simgap.ledger import Claim
 from simgap.statistics import Estimate, PairedDifference
@@ -17,15 +17,8 @@ from simgap.types import EvidenceKind, Frame, Outcome
 
 FAMILIES = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")
 """The order of diagnosis; the report shows all seven and says of each missing one that it was not run."""
-
-
-class CheckVerdict(StrEnum):
-    """What a check found."""
-
-    OK = "ok"
-    BROKEN = "broken"
-    CANNOT_TELL = "cannot tell"
-    NOT_RUN = "not run"
+CheckVerdict = Verdict
+"""What a check found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
