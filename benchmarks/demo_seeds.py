@@ -65,7 +65,7 @@ def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
     interval = "none" if paired is None else f"{100 * paired['point']:+.0f} ({100 * paired['low']:+.0f} to {100 * paired['high']:+.0f})"
     cells = [
         str(seed),
-        document["seal"]["gap"]["kind"],
+        ", ".join(filter(None, (document["seal"]["gap"]["kind"], document["seal"]["gap"]["joint"]))),
         document["diagnosis"]["cause"],
         f"{screen['successes']}/{screen['n']}",
         _rate(document["turn_1"]),

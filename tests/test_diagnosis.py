@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.diagnosis import REMEDIES, Diagnosis, decide
-from simgap.loop.words import NAMES
+from simgap.loop.words import NAMES, next_command
 from simgap.provenance import canonical_json
 
 ORDER = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")
@@ -126,3 +128,10 @@ def test_a_narrow_training_set_stays_a_finding_beside_another() -> None:
     narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
     found = decide([narrow, check(Family.PLANT, Verdict.BROKEN)])
     assert next(c for c in found.checks if c.family is Family.POLICY) == narrow
+
+
+def test_the_next_command_is_more_trials_where_it_cannot_tell_and_the_data_plan_where_it_can() -> None:
+    run: Any = SimpleNamespace(folder="runs/a", first=SimpleNamespace(checkpoint="policy"))
+    unsure = decide([check(Family.REPLAY, Verdict.CANNOT_TELL, more=16)])
+    assert next_command(run, unsure) == f"simgap trial policy -n {unsure.more_trials}"
+    assert next_command(run, decide([check(Family.PLANT, Verdict.BROKEN)])) == "simgap target runs/a"

@@ -54,7 +54,7 @@ def _command(args: argparse.Namespace) -> str:
 
 
 def _document(result: TurnResult, report: Path) -> dict[str, Any]:
-    from simgap.loop.words import verdict_sentence
+    from simgap.loop.words import next_command, verdict_sentence
     from simgap.statistics import tally
 
     def turn(which: Any) -> dict[str, Any] | None:
@@ -76,7 +76,7 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
         "verdict": verdict_sentence(result),
         "seed": result.spec.seed,
         "turn_1": turn(result.first),
-        "diagnosis": None if result.diagnosis is None else result.diagnosis.to_json(),
+        "diagnosis": None if result.diagnosis is None else result.diagnosis.to_json() | {"next_command": next_command(result, result.diagnosis)},
         "plan": None if result.plan is None else result.plan.to_json(),
         "turn_2": turn(result.second),
         "paired_difference": None

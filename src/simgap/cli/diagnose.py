@@ -23,24 +23,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check again on a run's logs and print what they say."""
+    from dataclasses import replace
+
     from simgap.checks.base import Cause
     from simgap.cli._reporter import ConsoleReporter
     from simgap.diagnosis import diagnose
     from simgap.loop.store import evidence_of, load_run
+    from simgap.loop.words import next_command
     from simgap.machine import require_offscreen
     from simgap.provenance import canonical_json, write_atomic
 
-    evidence = evidence_of(load_run(args.run_folder))
+    result = load_run(args.run_folder)
+    evidence = evidence_of(result)
     require_offscreen()
     reporter = ConsoleReporter(args.quiet)
     found = diagnose(evidence, lambda family: reporter.say(f"checking {family}"))
+    found = replace(found, next_command=next_command(result, found))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))
-    emit(args, found.to_json(), lambda console: _show(console, found, args.run_folder))
+    emit(args, found.to_json(), lambda console: _show(console, found))
     return 0 if found.cause is Cause.NONE else 1
 
 
-def _show(console: Console, found: Diagnosis, folder: Path) -> None:
+def _show(console: Console, found: Diagnosis) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -51,4 +56,4 @@ def _show(console: Console, found: Diagnosis, folder: Path) -> None:
     console.print(table)
     console.print(f"\ndiagnosis  {found.cause}: {found.sentence}")
     console.print(f"remedy     {found.remedy}")
-    console.print(f"next       {found.next_command or f'simgap target {folder}'}")
+    console.print(f"next       {found.next_command}")

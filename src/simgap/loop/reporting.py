@@ -176,7 +176,7 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
         numbers=_numbers(found),
         checks=checks,
         remedy=found.remedy,
-        next_command=found.next_command or next_command(result),
+        next_command=found.next_command or next_command(result, found),
     )
 
 

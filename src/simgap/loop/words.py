@@ -87,11 +87,10 @@ def held_values(gap: Gap) -> list[tuple[str, str]]:
     return ranges + [(n, f"{v:.3g}") for n, v in gap.factors.items()]
 
 
-def next_command(result: TurnResult) -> str:
-    """Return the command that goes on from this run."""
-    plan = result.plan
-    if plan is None or plan.kind == "nothing":
-        return f"simgap trial {result.first.checkpoint} -n 100"
+def next_command(result: TurnResult, found: Diagnosis) -> str:
+    """Return the command that goes on from a diagnosis of a run: more trials where it cannot tell, else its data plan."""
+    if found.cause in (Cause.NONE, Cause.UNKNOWN):
+        return f"simgap trial {result.first.checkpoint} -n {found.more_trials or 100}"
     return f"simgap target {result.folder}"
 
 
