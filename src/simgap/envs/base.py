@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec, StateSpec
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
+from simgap.envs.landmarks import CameraPose, Landmark
+from simgap.errors import UsageError
 
 ObsDict: TypeAlias = dict[str, NDArray[Any]]
 """Camera name -> ``(H, W, 3)`` uint8 RGB, and ``"state"`` -> ``(S,)`` float32."""
@@ -39,6 +41,20 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
     factor_space: FactorSpace
     presets: Mapping[str, FactorRanges]
     ranges: FactorRanges
+    placement_factors: tuple[str, ...] = ()
+    """Factors an operator sets up and can measure on the table or floor; the others are the world's own."""
+    renders: bool = True
+    """False leaves frames black; may be switched between steps."""
+
+    @property
+    @abstractmethod
+    def factors(self) -> FactorValues:
+        """Factor values of the running episode; privileged."""
+
+    @property
+    def dart_noise(self) -> NDArray[np.float64]:
+        """Standard deviation of the noise that a teacher's executed actions usually get, ``(A,)`` in action units; 0 for grippers."""
+        return np.where(self.action_spec.gripper_mask, 0.0, 1.5)
 
     @abstractmethod
     def stamp_fields(self) -> dict[str, Any]:
@@ -53,3 +69,23 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         self, factors: FactorValues, state: NDArray[np.float32] | None = None, cameras: Sequence[str] | None = None
     ) -> dict[str, NDArray[np.uint8]]:
         """Return what some cameras (all by default) would see at rest in these factor values, with encoders at ``state`` (home by default)."""
+
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """Return the things of the task where they are now, the target first; privileged."""
+        raise UsageError(f"env {self.name!r} does not say where its target is; pixels on target cannot be measured in it")
+
+    def camera_pose(self, camera: str) -> CameraPose:
+        """Return where a camera is now; privileged."""
+        raise UsageError(f"env {self.name!r} does not say where camera {camera!r} is; pixels on target cannot be measured in it")
+
+    def segment(self, camera: str) -> NDArray[np.int16]:
+        """Return which landmark each pixel shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged."""
+        raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
+
+    def snapshot(self) -> Any:
+        """Return everything needed to go on exactly from here."""
+        raise UsageError(f"env {self.name!r} cannot be copied in the middle of an episode; labels cannot be verified in it")
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to a snapshot of this env."""
+        raise UsageError(f"env {self.name!r} cannot be put back into a copied state")

@@ -1,0 +1,8 @@
+"""Physics engines behind one interface: what a world asks of the thing that moves it."""
+
+from __future__ import annotations
+
+from simgap.envs.engines.base import Engine
+from simgap.envs.engines.mujoco import MujocoEngine
+
+__all__ = ["Engine", "MujocoEngine"]
