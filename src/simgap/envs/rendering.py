@@ -20,6 +20,8 @@ class FrameRenderer:
     cost a factor of ten and carry no task information here.
     """
 
+    stamp = "mujoco opengl, no shadows, no multisampling"
+
     def __init__(self, model: Any, size: int) -> None:
         """Open the context.
 
@@ -63,6 +65,23 @@ class FrameRenderer:
         mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
         np.copyto(out, self._buffer[::-1])
 
+    def segment(self, model: Any, data: Any, camera_id: int) -> NDArray[np.int32]:
+        """Return the geom id that each pixel of a camera shows, ``(size, size)``; -1 where none is."""
+        self._gl.make_current()
+        self._camera.fixedcamid = camera_id
+        mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        flags = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
+        self._scene.flags[list(flags)] = 1
+        mujoco.mjr_render(self._rect, self._scene, self._context)
+        self._scene.flags[list(flags)] = 0
+        mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
+        code = self._buffer[::-1].astype(np.int32) @ np.array([1, 256, 65536], dtype=np.int32)
+        shown = np.full(self._scene.maxgeom + 1, -1, dtype=np.int32)  # 0 is the background
+        for geom in self._scene.geoms[: self._scene.ngeom]:
+            if geom.segid >= 0 and geom.objtype == mujoco.mjtObj.mjOBJ_GEOM:
+                shown[geom.segid + 1] = geom.objid
+        return np.asarray(shown[code])
+
     def close(self) -> None:
         """Free the context."""
         self._free()
@@ -72,3 +91,9 @@ def _free(gl: Any, context: Any) -> None:
     gl.make_current()
     context.free()
     gl.free()
+
+
+def add_pixel_noise(frame: NDArray[np.uint8], sigma: float, rng: np.random.Generator) -> None:
+    """Add sensor noise of a standard deviation, in 1/255, to a frame in place."""
+    noisy = frame + rng.normal(0.0, sigma, frame.shape)
+    np.copyto(frame, np.clip(noisy, 0, 255).astype(np.uint8))
