@@ -24,9 +24,8 @@ import numpy as np  # noqa: E402
 
 from simgap.envs._mujoco import mujoco  # noqa: E402
 from simgap.envs.arm.factors import ARM_PRESETS  # noqa: E402
-from simgap.envs.arm.model import TIMESTEP_S, build_model  # noqa: E402
-from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS  # noqa: E402
-from simgap.envs.arm.world import ArmWorld  # noqa: E402
+from simgap.envs.arm.model import TIMESTEP_S  # noqa: E402
+from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS, ArmPickEnv  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
 from simgap.generation import GenerateSpec, generate  # noqa: E402
 from simgap.types import Episode  # noqa: E402
@@ -74,7 +73,7 @@ class _Raw:
     """MuJoCo's own calls, nothing else."""
 
     def __init__(self, size: int) -> None:
-        self._world = ArmWorld(build_model(size, RATE_HZ))
+        self._world = ArmPickEnv(image_size=size, render=False).world
         model = self._world.model
         self._gl = mujoco.GLContext(size, size)
         self._gl.make_current()

@@ -108,7 +108,6 @@ def _policy_plan(args: argparse.Namespace) -> _Asked:
 def _replay_plan(args: argparse.Namespace) -> _Asked:
     from simgap.conventions import require_same
     from simgap.envs import make_env
-    from simgap.envs.arm.factors import PLACEMENT_FACTORS
     from simgap.episodes.reader import open_dataset
     from simgap.errors import UsageError
     from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of
@@ -128,7 +127,7 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     plan = TrialPlan(
         name=_name(args, args.replay, fingerprint, "replay"),
         robot=SurrogateSpec(env=name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap),
-        conditions=conditions_of(dataset, indices, PLACEMENT_FACTORS),
+        conditions=conditions_of(dataset, indices, env.placement_factors),
         task=env.task,
         replay_of=args.replay,
     )

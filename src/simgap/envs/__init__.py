@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from simgap.envs.base import TaskEnv
+from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorRanges
 from simgap.errors import UsageError, did_you_mean
 
+EnvMaker = Callable[[int, FactorRanges | None, bool, EngineMaker], TaskEnv]
+"""``(image size in px, ranges, whether to render, engine) -> env``."""
 
-def _arm_pick(image_size: int, ranges: FactorRanges | None, render: bool) -> TaskEnv:
+
+def _arm_pick(image_size: int, ranges: FactorRanges | None, render: bool, engine: EngineMaker) -> TaskEnv:
     from simgap.envs.arm.pick import ArmPickEnv
 
-    return ArmPickEnv(image_size=image_size, ranges=ranges, render=render)
+    return ArmPickEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
 
 
-ENVS: dict[str, Callable[[int, FactorRanges | None, bool], TaskEnv]] = {"arm-pick": _arm_pick}
-"""Name -> maker (image size in px, ranges, whether to render)."""
+def _mujoco() -> EngineMaker:
+    from simgap.envs.engines.mujoco import MujocoEngine
+
+    return MujocoEngine
 
 
-def make_env(name: str, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True) -> TaskEnv:
+ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick}
+"""Name -> maker."""
+
+ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco}
+"""Name -> what imports the engine and returns its maker."""
+
+
+def make_env(name: str, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True, engine: str = "mujoco") -> TaskEnv:
     """Build an env by name.
 
     Raises:
-        UsageError: unknown name; lists the known ones.
+        UsageError: unknown name of an env or engine; lists the known ones.
+        MachineError: the engine is not installed.
     """
     if name not in ENVS:
         raise UsageError(f"unknown env {name!r}; {did_you_mean(name, ENVS)}")
-    return ENVS[name](image_size, ranges, render)
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
+    return ENVS[name](image_size, ranges, render, ENGINES[engine]())
 
 
-__all__ = ["ENVS", "TaskEnv", "make_env"]
+__all__ = ["ENGINES", "ENVS", "EnvMaker", "TaskEnv", "make_env"]

@@ -55,7 +55,7 @@ class CameraPose:
 def box_corners(half_m: tuple[float, float, float]) -> NDArray[np.float64]:
     """Return the eight corners of a box with these half edges, ``(8, 3)`` m."""
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=np.float64)
-    return signs * np.asarray(half_m)
+    return np.asarray(signs * np.asarray(half_m))
 
 
 def cone_corners(radius_m: float, height_m: float, sides: int = 24, top_radius_m: float = 0.0) -> NDArray[np.float64]:

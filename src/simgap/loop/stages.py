@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from simgap.cache import StageCache
-from simgap.envs.arm.factors import PLACEMENT_FACTORS
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.frames import load_frames
@@ -87,12 +86,12 @@ class Stages:
         for index in range(self.spec.condition_trials):
             seed = seed_of(Purpose.TRIAL, self.spec.seed, 100_000 + index)
             values = self.env.factor_space.sample(ranges, child_rng(seed, "factors"))
-            conditions.append(InitialCondition(seed=seed, placements={k: values[k] for k in PLACEMENT_FACTORS}))
+            conditions.append(InitialCondition(seed=seed, placements={k: values[k] for k in self.env.placement_factors}))
         return tuple(conditions)
 
     def replay_conditions(self, dataset: Path) -> tuple[InitialCondition, ...]:
         """Return the conditions under which the first training episodes were made."""
-        return conditions_of(open_dataset(dataset), range(self.spec.replays), PLACEMENT_FACTORS)
+        return conditions_of(open_dataset(dataset), range(self.spec.replays), self.env.placement_factors)
 
     def trials(self, label: str, name: str, robot: SurrogateRobot, **plan: Any) -> Path:
         """Run trials on the surrogate, or what is missing of them; ``robot`` is the sealed one that this run holds open."""

@@ -57,7 +57,7 @@ class SurrogateWorld:
             factor = self.env.factor_space.factors[name]
             everyday = values[name] - factor.nominal if name not in ("action_latency_steps",) else 0.0
             values[name] = float(np.clip(hidden + everyday, factor.low, factor.high))
-        measured = {name: values[name] for name in _placed(values)}
+        measured = {name: values[name] for name in self.env.placement_factors if name in values}
         for name in ("target_x_m", "target_y_m"):
             factor = self.env.factor_space.factors[name]
             values[name] = float(np.clip(values[name] + rng.normal(0, OPERATOR_ERROR_M), factor.low, factor.high))
@@ -100,12 +100,6 @@ class SurrogateWorld:
         for axis in "xyz":
             values[f"front_camera_d{axis}_m"] = rng.uniform(-0.0005, 0.0005)
         return {k: float(v) for k, v in values.items()}
-
-
-def _placed(values: FactorValues) -> list[str]:
-    from simgap.envs.arm.factors import PLACEMENT_FACTORS
-
-    return [name for name in PLACEMENT_FACTORS if name in values]
 
 
 def main() -> int:

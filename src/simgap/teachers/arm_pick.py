@@ -86,7 +86,7 @@ class ArmPickTeacher:
         largest = float(np.abs(step).max())
         step *= min(1.0, lead_deg / largest) if largest > 0 else 1.0
         gain = KP * self._env.factors["actuator_gain"]
-        weight = np.degrees(world.data.qfrc_bias[:5] / gain)
+        weight = np.degrees(world.gravity_torque() / gain)
         arm = np.clip(now + step + weight + world.offset_deg[:5], self._env.action_spec.low[:5], self._env.action_spec.high[:5])
         return np.array([*arm, gripper], dtype=np.float32)
 
@@ -98,7 +98,7 @@ class ArmPickTeacher:
 
     def _gripping(self) -> bool:
         """Return True once the jaw pushes with most of the torque it has."""
-        return float(self._env.world.data.actuator_force[5]) < -0.25
+        return self._env.world.gripper_torque() < -0.25
 
     def _tool_yaw(self) -> float:
         matrix = self._env.world.data.site_xmat[self._env.world.grasp_site].reshape(3, 3)

@@ -9,6 +9,7 @@ import numpy as np
 
 from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
+from simgap.envs.arm.scene import PICK_SCENE, ArmScene
 
 KP = 20.0
 """Position gain of every joint, N m / rad; with KV it gives the 0.1 s lag that SO-101 recordings show (4-5 frames at 30 fps, less the camera's)."""
@@ -18,15 +19,15 @@ TORQUE_LIMIT = 2.9
 """Stall torque of an STS3215 servo at 12 V, N m."""
 GRIPPER_TORQUE_LIMIT = 0.4
 TIMESTEP_S = 0.0025
-CUBES = ("target", "distractor1", "distractor2")
 
 
-def build_model(image_size: int, rate_hz: float) -> Any:
+def build_model(image_size: int, rate_hz: float, scene: ArmScene = PICK_SCENE) -> Any:
     """Return the compiled ``mujoco.MjModel``.
 
     Args:
         image_size: largest frame that will be rendered, px.
         rate_hz: control rate; the period must be a whole number of time steps.
+        scene: what lies on the table.
     """
     substeps = 1.0 / rate_hz / TIMESTEP_S
     if abs(substeps - round(substeps)) > 1e-9:
@@ -51,10 +52,11 @@ def build_model(image_size: int, rate_hz: float) -> Any:
     world.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[3, 3, 0.1], pos=[0, 0, -0.7], rgba=[0.35, 0.36, 0.38, 1], contype=0, conaffinity=0)
     world.add_camera(name="front", **_look_at((0.56, 0.0, 0.36), (0.17, 0.0, 0.02)), fovy=38)
     _add_arm(spec)
-    for name, rgba in zip(CUBES, ([0.85, 0.12, 0.1, 1], [0.12, 0.3, 0.85, 1], [0.9, 0.75, 0.1, 1]), strict=True):
-        body = world.add_body(name=name, pos=[0.2, 0, 0.012])
-        body.add_freejoint(name=name)
-        body.add_geom(name=name, type=box, size=[0.012] * 3, mass=0.02, rgba=rgba, friction=[1.0, 0.01, 0.001], condim=4)
+    for cube in scene.cubes:
+        body = world.add_body(name=cube.name, pos=[0.2, 0, 0.012])
+        body.add_freejoint(name=cube.name)
+        body.add_geom(name=cube.name, type=box, size=[0.012] * 3, mass=0.02, rgba=[*cube.rgb, 1], friction=[1.0, 0.01, 0.001], condim=4)
+    scene.add(spec)
     return spec.compile()
 
 

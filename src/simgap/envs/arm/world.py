@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import numpy as np
 from simgap.conventions import SO101_JOINTS
 from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
-from simgap.envs.arm.factors import hue_rgb, layout
-from simgap.envs.arm.model import CUBES, KP, KV
+from simgap.envs.arm.factors import hue_rgb
+from simgap.envs.arm.model import KP, KV
+from simgap.envs.arm.scene import ArmScene
+from simgap.envs.engines import Engine
+from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorValues
+from simgap.envs.landmarks import Landmark, box_corners
 
-_CUBE_RGB = {"target": (0.85, 0.12, 0.10), "distractor1": (0.12, 0.30, 0.85), "distractor2": (0.90, 0.75, 0.10)}
 _COLD = np.array([0.80, 0.95, 1.20])
 _WARM = np.array([1.20, 0.95, 0.70])
 
@@ -22,21 +26,24 @@ _WARM = np.array([1.20, 0.95, 0.70])
 class ArmWorld:
     """One model and its data, with the ids that tasks and teachers read."""
 
-    def __init__(self, model: Any) -> None:
-        """Wrap a model of :func:`~simgap.envs.arm.model.build_model`."""
-        self.model = model
+    def __init__(self, model: Any, scene: ArmScene, engine: EngineMaker) -> None:
+        """Wrap a model of :func:`~simgap.envs.arm.model.build_model` for the same scene."""
+        self.model, self.scene = model, scene
         self.data = mujoco.MjData(model)
+        self.engine: Engine = engine(self.model, self.data)
         self.offset_deg = np.zeros(6)
         """Encoder reading minus true joint angle, deg; zero for the gripper."""
-        self.cube_body = [model.body(name).id for name in CUBES]
-        self.cube_geom = [model.geom(name).id for name in CUBES]
-        self.cube_qpos = [int(model.joint(name).qposadr[0]) for name in CUBES]
-        self.cube_half = [0.012] * len(CUBES)
+        self.cube_body = [model.body(cube.name).id for cube in scene.cubes]
+        self.cube_geom = [model.geom(cube.name).id for cube in scene.cubes]
+        self.cube_qpos = [int(model.joint(cube.name).qposadr[0]) for cube in scene.cubes]
+        self.cube_half = [0.012] * len(scene.cubes)
+        self._fixtures = [(name, role, model.body(name).id) for name, role in scene.fixtures]
+        self.landmark_geoms: Sequence[Sequence[int]] = [[geom] for geom in self.cube_geom] + [_geoms_of(model, body) for _, _, body in self._fixtures]
         self.fixed_jaw = model.geom("fixed_jaw").id
         self.moving_jaw = model.geom("moving_jaw").id
         self.grasp_site = model.site("grasp").id
         self.table = model.geom("table").id
-        self.camera_id = {name: model.camera(name).id for name in ("front", "wrist")}
+        self.camera_id: Mapping[str, int] = {name: model.camera(name).id for name in ("front", "wrist")}
         self._camera_home = {name: (model.cam_pos[i].copy(), model.cam_quat[i].copy(), float(model.cam_fovy[i])) for name, i in self.camera_id.items()}
         self._headlight = (np.array(model.vis.headlight.ambient), np.array(model.vis.headlight.diffuse))
         self._lamp = model.light_diffuse[0].copy()
@@ -48,11 +55,12 @@ class ArmWorld:
             self._apply_camera(name, values)
         self._apply_plant(values)
         mujoco.mj_resetData(self.model, self.data)
-        self.set_encoders(np.array([*g.HOME_DEG, g.HOME_GRIPPER]) + self.offset_deg)
-        for start, pose in zip(self.cube_qpos, layout(values), strict=True):
+        self.set_encoders(self.rest_command())
+        for start, pose in zip(self.cube_qpos, self.scene.layout(values), strict=True):
             self.data.qpos[start : start + 3] = pose.x, pose.y, pose.half
             self.data.qpos[start + 3 : start + 7] = math.cos(pose.yaw / 2), 0, 0, math.sin(pose.yaw / 2)
-        mujoco.mj_forward(self.model, self.data)
+        self.scene.apply(self, values)
+        self.engine.reset()
 
     def set_encoders(self, encoder: np.ndarray[Any, Any]) -> None:
         """Put the joints where the encoders would read these values, at rest, and command them to stay."""
@@ -73,6 +81,10 @@ class ArmWorld:
         self.data.ctrl[:5] = np.radians(action[:5] - self.offset_deg[:5])
         self.data.ctrl[5] = g.jaw_rad(float(action[5]))
 
+    def rest_command(self) -> np.ndarray[Any, Any]:
+        """Return the action that holds the start pose, ``(6,)`` encoder units."""
+        return np.array([*g.HOME_DEG, g.HOME_GRIPPER]) + self.offset_deg
+
     def cube_position(self, cube: int) -> np.ndarray[Any, Any]:
         """Return the centre of a cube, ``(3,)`` m."""
         return np.asarray(self.data.xpos[self.cube_body[cube]])
@@ -84,16 +96,30 @@ class ArmWorld:
 
     def jaw_contacts(self, cube: int) -> tuple[bool, bool]:
         """Return whether the fixed and the moving jaw touch a cube."""
-        geom = self.cube_geom[cube]
-        pairs = self.data.contact.geom
-        touching = pairs[(pairs == geom).any(axis=1)]
+        touching = self.engine.touching(self.cube_geom[cube])
         return bool((touching == self.fixed_jaw).any()), bool((touching == self.moving_jaw).any())
+
+    def gripper_torque(self) -> float:
+        """Return the torque of the gripper's servo, N m; below zero it closes."""
+        return self.engine.servo_torque(5)
+
+    def gravity_torque(self) -> np.ndarray[Any, Any]:
+        """Return what gravity and motion ask of the five arm servos, ``(5,)`` N m."""
+        return np.asarray(self.engine.bias_torque()[:5])
+
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """Return the cubes, the target first, then the task's fixtures."""
+        found = [
+            _landmark(self.data, cube.name, cube.role, body, box_corners((half, half, half)))
+            for cube, body, half in zip(self.scene.cubes, self.cube_body, self.cube_half, strict=True)
+        ]
+        found += [_landmark(self.data, name, role, body, _corners_of(self.model, body)) for name, role, body in self._fixtures]
+        return tuple(found)
 
     def _apply_looks(self, values: FactorValues) -> None:
         model = self.model
-        for index, name in enumerate(CUBES):
-            shift = values["target_hue_deg"] if name == "target" else values["distractor_hue_deg"]
-            model.geom_rgba[self.cube_geom[index], :3] = hue_rgb(_CUBE_RGB[name], shift)
+        for cube, geom in zip(self.scene.cubes, self.cube_geom, strict=True):
+            model.geom_rgba[geom, :3] = hue_rgb(cube.rgb, values[cube.hue_factor])
         model.geom_rgba[self.table, :3] = values["table_grey"]
         warmth = values["light_warmth"]
         tint = 1.0 + (_WARM - 1.0) * max(warmth, 0.0) + (_COLD - 1.0) * max(-warmth, 0.0)
@@ -121,9 +147,9 @@ class ArmWorld:
 
     def _apply_plant(self, values: FactorValues) -> None:
         model = self.model
-        for index, name in enumerate(CUBES):
-            half = values[f"{name}_size_m"] / 2
-            geom, body, mass = self.cube_geom[index], self.cube_body[index], values["cube_mass_kg"]
+        for index, cube in enumerate(self.scene.cubes):
+            half = values[f"{cube.name}_size_m"] / 2
+            geom, body, mass = self.cube_geom[index], self.cube_body[index], values[cube.mass_factor]
             self.cube_half[index] = half
             model.geom_size[geom] = half
             model.geom_rbound[geom] = half * math.sqrt(3)
@@ -138,3 +164,22 @@ class ArmWorld:
         model.actuator_biasprm[:, 1] = -KP * gain
         model.actuator_biasprm[:, 2] = -KV
         self.offset_deg[:5] = [values[f"{joint}_zero_offset_deg"] for joint in SO101_JOINTS[:5]]
+
+
+def _geoms_of(model: Any, body: int) -> list[int]:
+    first = int(model.body_geomadr[body])
+    return list(range(first, first + int(model.body_geomnum[body])))
+
+
+def _corners_of(model: Any, body: int) -> np.ndarray[Any, Any]:
+    """Return the corners of a body's box geoms in its own frame, ``(8 n, 3)`` m."""
+    parts = []
+    for geom in _geoms_of(model, body):
+        matrix = np.empty(9)
+        mujoco.mju_quat2Mat(matrix, model.geom_quat[geom])
+        parts.append(model.geom_pos[geom] + box_corners(tuple(model.geom_size[geom])) @ matrix.reshape(3, 3).T)
+    return np.concatenate(parts)
+
+
+def _landmark(data: Any, name: str, role: str, body: int, corners_m: np.ndarray[Any, Any]) -> Landmark:
+    return Landmark(name=name, role=role, position_m=data.xpos[body].copy(), rotation=data.xmat[body].reshape(3, 3).copy(), corners_m=corners_m)

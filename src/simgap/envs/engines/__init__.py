@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simgap.envs.engines.base import Engine
-from simgap.envs.engines.mujoco import MujocoEngine
+from simgap.envs.engines.base import Engine, EngineMaker
 
-__all__ = ["Engine", "MujocoEngine"]
+__all__ = ["Engine", "EngineMaker"]

@@ -1,0 +1,99 @@
+"""What the arm tasks share: rate, conventions, model and world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from simgap.envs.arm import geometry as g
+from simgap.envs.arm.model import build_model
+from simgap.envs.arm.scene import ArmScene
+from simgap.envs.arm.world import ArmWorld
+from simgap.envs.engines.base import EngineMaker
+from simgap.envs.engines.mujoco import MujocoEngine
+from simgap.envs.factors import FactorRanges, FactorSpace
+from simgap.envs.rendering import FrameRenderer
+from simgap.envs.simulated import Judge, SimulatedEnv, TaskSettings
+
+RATE_HZ = 20.0
+SETTLE_STEPS = 2
+CAMERAS = ("front", "wrist")
+
+JudgeMaker = Callable[[], Judge[ArmWorld]]
+
+
+def arm_settings(
+    *,
+    name: str,
+    task: str,
+    horizon_steps: int,
+    failure_modes: tuple[str, ...],
+    judge: str,
+    factor_space: FactorSpace,
+    presets: Mapping[str, FactorRanges],
+    placement_factors: tuple[str, ...],
+) -> TaskSettings:
+    """Return the settings of an arm task: SO-101 conventions at 20 Hz, a front and a wrist camera."""
+    return TaskSettings(
+        name=name,
+        task=task,
+        action_spec=g.action_spec(RATE_HZ),
+        state_spec=g.state_spec(RATE_HZ),
+        cameras=CAMERAS,
+        horizon_steps=horizon_steps,
+        failure_modes=failure_modes,
+        judge=judge,
+        factor_space=factor_space,
+        presets=presets,
+        placement_factors=placement_factors,
+        settle_steps=SETTLE_STEPS,
+        state_bound=360.0,
+    )
+
+
+class ArmEnv(SimulatedEnv[ArmWorld]):
+    """An SO-101-class arm at a table with something on it."""
+
+    def __init__(
+        self,
+        settings: TaskSettings,
+        scene: ArmScene,
+        judge: JudgeMaker,
+        *,
+        image_size: int = 96,
+        ranges: FactorRanges | None = None,
+        renderer: FrameRenderer | None = None,
+        render: bool = True,
+        engine: EngineMaker = MujocoEngine,
+    ) -> None:
+        """Build the model; see :class:`~simgap.envs.simulated.SimulatedEnv`.
+
+        Args:
+            settings: the task.
+            scene: what lies on the table.
+            judge: maker of a fresh judge.
+            image_size: frame height and width, px.
+            ranges: what ``reset`` samples from.
+            renderer: a renderer to share.
+            render: whether to draw.
+            engine: what moves the world.
+        """
+        self._scene, self._judge_maker, self._engine_maker = scene, judge, engine
+        world = ArmWorld(build_model(image_size, RATE_HZ, scene), scene, engine)
+        super().__init__(settings, world, image_size=image_size, ranges=ranges, renderer=renderer, render=render)
+
+    def _new_judge(self) -> Judge[ArmWorld]:
+        return self._judge_maker()
+
+    def _copy(self, renderer: FrameRenderer | None) -> Self:
+        return type(self)(**self._arguments(), renderer=renderer)
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return what a subclass's constructor takes to make this env again."""
+        return {
+            "image_size": self.image_size,
+            "ranges": self.ranges,
+            "horizon_steps": self.horizon_steps,
+            "render": self.renders,
+            "engine": self._engine_maker,
+        }
