@@ -24,6 +24,7 @@ class Unit(StrEnum):
     PERCENT = "percent"
     """0 to 100, as LeRobot uses for a gripper opening (0 closed, 100 open)."""
     METRE = "m"
+    METRE_PER_SECOND = "m/s"
     NORMALISED = "normalised"
     """-1 to 1, as a car's steering and throttle."""
     RANGE_100 = "range_100"
