@@ -26,14 +26,14 @@ ASSUMES = (
 )
 
 
-def check_data(path: Path | str) -> DataReport:
-    """Check a dataset folder and report everything found.
+def check_data(path: Path | str | Dataset) -> DataReport:
+    """Check a dataset, opened already or not, and report everything found.
 
     Raises:
         DataError: the folder is no dataset that can be read (missing, empty or truncated files, Git LFS pointers, NaN, unknown
             version); one line that names the file or the place.
     """
-    dataset = open_dataset(path)
+    dataset = path if isinstance(path, Dataset) else open_dataset(path)
     pooled = pool(dataset)
     clock, clock_findings = check_clock(pooled)
     statistics, statistics_findings = check_statistics(pooled)
@@ -50,7 +50,7 @@ def check_data(path: Path | str) -> DataReport:
         *video_findings,
     ]
     return DataReport(
-        path=str(path),
+        path=str(dataset.root),
         layout=_layout(dataset),
         counts=counts(dataset, pooled),
         measurements={"clock": clock, "joints": joints, "statistics": statistics, "values": values, "videos": videos},
@@ -59,13 +59,13 @@ def check_data(path: Path | str) -> DataReport:
     )
 
 
-def describe_data(path: Path | str) -> dict[str, Any]:
+def describe_data(path: Path | str | Dataset) -> dict[str, Any]:
     """Return what a dataset says of itself and its fingerprint, without judging it.
 
     Raises:
         DataError: as :func:`check_data`.
     """
-    dataset = open_dataset(path)
+    dataset = path if isinstance(path, Dataset) else open_dataset(path)
     tasks = sorted({t for e in dataset.entries for t in e.tasks})
     outcomes: dict[str, int] = {}
     for entry in dataset.entries:
@@ -75,7 +75,7 @@ def describe_data(path: Path | str) -> dict[str, Any]:
     return {
         "kind": "data_info",
         "schema": 1,
-        "path": str(path),
+        "path": str(dataset.root),
         **_layout(dataset),
         "episodes": dataset.n_episodes,
         "frames": dataset.n_frames,

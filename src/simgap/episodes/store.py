@@ -8,6 +8,7 @@ temporary name, fsynced and renamed; the row file comes last and commits the epi
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -60,12 +61,14 @@ class EpisodeWriter:
                 complete &= _indices(self._root / "videos" / (IMAGE_PREFIX + camera), ".mp4")
         return complete
 
-    def write(self, index: int, episode: Episode) -> None:
+    def write(self, index: int, episode: Episode, *, encoded: Mapping[str, bytes] | None = None) -> None:
         """Write one episode completely or not at all.
 
         Args:
             index: position in the dataset, from 0; each index once, in any order, from any process.
             episode: arrays in the units of the spec, all spec cameras, ``time_s`` strictly increasing.
+            encoded: camera -> the video file of exactly these frames, where another dataset of the same codec has it already:
+                kept as it is, for encoding again would lose quality.
 
         Raises:
             DataError: the episode does not fit the spec, or the index is already there.
@@ -82,7 +85,8 @@ class EpisodeWriter:
         commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)))
         if spec.codec == "h264":
             for camera in spec.cameras:
-                commit(root / video_path(index, IMAGE_PREFIX + camera), encode_h264(episode.images[camera], spec.rate_hz, spec.encoding))
+                video = (encoded or {}).get(camera) or encode_h264(episode.images[camera], spec.rate_hz, spec.encoding)
+                commit(root / video_path(index, IMAGE_PREFIX + camera), video)
         commit(mark, row)
         if index == self._next_index:
             self._next_index, self._next_row = index + 1, first_row + len(episode)

@@ -65,7 +65,7 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: 
     frames = np.arange(length, dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
         ACTION: episode.action.astype(np.float32),
-        STATE: episode.state.astype(np.float32),
+        **({STATE: episode.state.astype(np.float32)} if len(spec.state_spec) else {}),  # a car without odometry measures nothing, and has no such column
         TIME: episode.time_s.astype(np.float64),
     }
     for name, values in sorted(episode.extras.items()):
