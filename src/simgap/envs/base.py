@@ -74,12 +74,35 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """Return the things of the task where they are now, the target first; privileged."""
         raise UsageError(f"env {self.name!r} does not say where its target is; pixels on target cannot be measured in it")
 
+    def frames_at(self, size_px: int) -> dict[str, NDArray[np.uint8]]:
+        """Return what every camera sees now in frames of another size, without noise; privileged."""
+        raise UsageError(f"env {self.name!r} cannot draw frames of {size_px} px beside its own; make it again with that size")
+
+    def target_offset(self, point_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return where a world point lies as a policy has to know it, in the horizontal plane, ``(2,)`` m; privileged.
+
+        An arm needs it from its tool in the axes of its base, a car from its nose in its own axes.
+        """
+        raise UsageError(f"env {self.name!r} does not say how its target has to be known; no probe can be trained in it")
+
+    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+        """Return factor values and encoder readings in which the robot has come near the target but not straight at it.
+
+        Where it stands tells nothing about where the target is: only pixels do. None when these values allow no such pose.
+        """
+        raise UsageError(f"env {self.name!r} does not say how to come near its target; no probe can be trained in it")
+
+    @property
+    def position_tolerance_m(self) -> float:
+        """Error of the target's position that still lets the task succeed, m."""
+        raise UsageError(f"env {self.name!r} names no position tolerance; a probe has nothing to be compared with")
+
     def camera_pose(self, camera: str) -> CameraPose:
         """Return where a camera is now; privileged."""
         raise UsageError(f"env {self.name!r} does not say where camera {camera!r} is; pixels on target cannot be measured in it")
 
-    def segment(self, camera: str) -> NDArray[np.int16]:
-        """Return which landmark each pixel shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged."""
+    def segment(self, camera: str, size_px: int | None = None) -> NDArray[np.int16]:
+        """Return which landmark each pixel of a frame (of the env's size unless given) shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged."""
         raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
 
     def snapshot(self) -> Any:

@@ -134,6 +134,7 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         self.renders = render
         self.world = world
         self._renderer, self._owns_renderer = renderer, renderer is None
+        self._others: dict[int, FrameRenderer] = {}
         self._period_s = 1.0 / settings.action_spec.rate_hz
         self._values: FactorValues = settings.factor_space.nominal()
         self._judge: Judge[WorldT] = self._new_judge()
@@ -246,6 +247,17 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         if self._renderer is not None and self._owns_renderer:
             self._renderer.close()
             self._renderer = None
+        for other in self._others.values():
+            other.close()
+        self._others.clear()
+
+    def frames_at(self, size_px: int) -> dict[str, NDArray[np.uint8]]:
+        """Return what every camera sees now in frames of another size, with the noise of this episode's factors left out."""
+        renderer = self._renderer_of(size_px)
+        frames = {camera: np.empty((size_px, size_px, 3), np.uint8) for camera in self.cameras}
+        for camera, out in frames.items():
+            renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
+        return frames
 
     def landmarks(self) -> tuple[Landmark, ...]:
         """Return the things of the task where the last frame shows them, the target first."""
@@ -259,9 +271,9 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             position_m=data.cam_xpos[index].copy(), rotation=data.cam_xmat[index].reshape(3, 3).copy(), fovy_deg=float(self.world.model.cam_fovy[index])
         )
 
-    def segment(self, camera: str) -> NDArray[np.int16]:
+    def segment(self, camera: str, size_px: int | None = None) -> NDArray[np.int16]:
         """Return which landmark each pixel shows, ``(H, W)``; -1 for everything else."""
-        geoms = self._open_renderer().segment(self.world.model, self.world.data, self.world.camera_id[camera])
+        geoms = self._renderer_of(self.image_size if size_px is None else size_px).segment(self.world.model, self.world.data, self.world.camera_id[camera])
         lookup = np.full(self.world.model.ngeom + 1, -1, dtype=np.int16)  # the last entry is the background, geom -1
         for index, ids in enumerate(self.world.landmark_geoms):
             lookup[list(ids)] = index
@@ -300,6 +312,13 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             if sigma > 0:
                 add_pixel_noise(out, sigma, self._pixel_noise)
         return frames
+
+    def _renderer_of(self, size_px: int) -> FrameRenderer:
+        if size_px == self.image_size:
+            return self._open_renderer()
+        if size_px not in self._others:
+            self._others[size_px] = FrameRenderer(self.world.model, size_px)
+        return self._others[size_px]
 
     def _open_renderer(self) -> FrameRenderer:
         if self._renderer is None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.conventions import SO101_JOINTS
 from simgap.envs.arm import geometry as g
 from simgap.envs.arm.model import build_model
 from simgap.envs.arm.scene import ArmScene
 from simgap.envs.arm.world import ArmWorld
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.engines.mujoco import MujocoEngine
-from simgap.envs.factors import FactorRanges, FactorSpace
+from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.rendering import FrameRenderer
 from simgap.envs.simulated import Judge, SimulatedEnv, TaskSettings
 
 RATE_HZ = 20.0
 SETTLE_STEPS = 2
 CAMERAS = ("front", "wrist")
+NEAR_M = 0.05
+"""Radius round the target in which a probe's near poses lie."""
 
 JudgeMaker = Callable[[], Judge[ArmWorld]]
 
@@ -97,3 +104,24 @@ class ArmEnv(SimulatedEnv[ArmWorld]):
             "render": self.renders,
             "engine": self._engine_maker,
         }
+
+    @property
+    def position_tolerance_m(self) -> float:
+        """The open jaws leave this much on either side of a cube of nominal size."""
+        return 0.008
+
+    def target_offset(self, point_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a point from the grasp point, in base axes, ``(2,)`` m."""
+        return np.asarray(point_m[:2] - self.world.grasp_point()[:2])
+
+    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+        """Return a pose that hovers over a point up to 5 cm from the first cube, turned by up to 25 deg against it."""
+        cube = self._scene.layout(values)[0]
+        radius, angle = NEAR_M * math.sqrt(rng.uniform()), rng.uniform(-math.pi, math.pi)
+        pose = g.ToolPose(cube.x + radius * math.cos(angle), cube.y + radius * math.sin(angle), rng.uniform(0.04, 0.07), cube.yaw + rng.uniform(-0.44, 0.44))
+        try:
+            joints = g.inverse(pose, 0.011)
+        except g.Unreachable:
+            return None
+        offset = [values[f"{joint}_zero_offset_deg"] for joint in SO101_JOINTS[:5]]
+        return values, np.array([*(joints + offset), 58.0], dtype=np.float32)
