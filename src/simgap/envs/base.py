@@ -102,7 +102,10 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         raise UsageError(f"env {self.name!r} does not say where camera {camera!r} is; pixels on target cannot be measured in it")
 
     def segment(self, camera: str, size_px: int | None = None) -> NDArray[np.int16]:
-        """Return which landmark each pixel of a frame (of the env's size unless given) shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged."""
+        """Return which landmark each pixel shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged.
+
+        Frames have the env's size unless another is given.
+        """
         raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
 
     def snapshot(self) -> Any:

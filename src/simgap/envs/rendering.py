@@ -70,10 +70,10 @@ class FrameRenderer:
         self._gl.make_current()
         self._camera.fixedcamid = camera_id
         mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
-        flags = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
-        self._scene.flags[list(flags)] = 1
+        flags = [int(mujoco.mjtRndFlag.mjRND_SEGMENT), int(mujoco.mjtRndFlag.mjRND_IDCOLOR)]
+        self._scene.flags[flags] = 1
         mujoco.mjr_render(self._rect, self._scene, self._context)
-        self._scene.flags[list(flags)] = 0
+        self._scene.flags[flags] = 0
         mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
         code = self._buffer[::-1].astype(np.int32) @ np.array([1, 256, 65536], dtype=np.int32)
         shown = np.full(self._scene.maxgeom + 1, -1, dtype=np.int32)  # 0 is the background
