@@ -19,13 +19,19 @@ def _arm_pick(image_size: int, ranges: FactorRanges | None, render: bool, engine
     return ArmPickEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
 
 
+def _car_goal(image_size: int, ranges: FactorRanges | None, render: bool, engine: EngineMaker) -> TaskEnv:
+    from simgap.envs.car.goal import CarGoalEnv
+
+    return CarGoalEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
+
+
 def _mujoco() -> EngineMaker:
     from simgap.envs.engines.mujoco import MujocoEngine
 
     return MujocoEngine
 
 
-ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick}
+ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "car-goal": _car_goal}
 """Name -> maker."""
 
 ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco}

@@ -1,0 +1,1 @@
+"""The 1:14 RC car: one model, shared by every driving task."""
