@@ -19,6 +19,12 @@ def make_teacher(env: TaskEnv) -> Teacher:
 
         assert isinstance(env, ArmPickEnv)
         return ArmPickTeacher(env)
+    if env.name == "car-goal":
+        from simgap.envs.car.goal import CarGoalEnv
+        from simgap.teachers.car_goal import CarGoalTeacher
+
+        assert isinstance(env, CarGoalEnv)
+        return CarGoalTeacher(env)
     raise UsageError(f"env {env.name!r} has no teacher; record episodes and pass them to `simgap train --data` instead")
 
 
