@@ -10,6 +10,7 @@ import numpy as np
 from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
 from simgap.envs.arm.scene import PICK_SCENE, ArmScene
+from simgap.envs.engines.mjcf import compile_with_source
 
 KP = 20.0
 """Position gain of every joint, N m / rad; with KV it gives the 0.1 s lag that SO-101 recordings show (4-5 frames at 30 fps, less the camera's)."""
@@ -57,7 +58,7 @@ def build_model(image_size: int, rate_hz: float, scene: ArmScene = PICK_SCENE) -
         body.add_freejoint(name=cube.name)
         body.add_geom(name=cube.name, type=box, size=[0.012] * 3, mass=0.02, rgba=[*cube.rgb, 1], friction=[1.0, 0.01, 0.001], condim=4)
     scene.add(spec)
-    return spec.compile()
+    return compile_with_source(spec)
 
 
 def _add_arm(spec: Any) -> None:

@@ -1,0 +1,129 @@
+"""The second engine: Drake moves the world, by its own contact, solver and integrator, and MuJoCo only draws it.
+
+Two engines that agree are better evidence than one, as far as they share no mistake: the dynamics, the contact model, the
+friction solver, the integrator and the time step are Drake's. What they share is the model file and the renderer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.envs._mujoco import mujoco
+from simgap.envs.engines.drake_plant import CONTACT, TIMESTEP_S, Plant, build_plant, pydrake
+from simgap.envs.engines.drake_sync import FieldSync, StateMap
+from simgap.errors import UsageError
+from simgap.provenance import library_version
+
+
+class DrakeSnapshot(NamedTuple):
+    """Where Drake and the data stood."""
+
+    steps: int
+    context: Any
+    data: Any
+    has_stepped: bool
+
+
+class DrakeEngine:
+    """Moves a MuJoCo model's data by Drake; see :class:`~simgap.envs.engines.base.Engine`."""
+
+    def __init__(self, model: Any, data: Any, timestep_s: float = TIMESTEP_S) -> None:
+        """Parse the model and build the plant, about 20 ms.
+
+        Args:
+            model: a ``mujoco.MjModel`` that carries its MJCF; its fields are read again at every :meth:`reset`.
+            data: the ``mujoco.MjData`` that states and commands are taken from and written to.
+            timestep_s: step of Drake's solver, s.
+
+        Raises:
+            MachineError: no pydrake.
+            UsageError: the model has something that this engine does not take over.
+        """
+        self._model, self._data, self._timestep_s = model, data, timestep_s
+        self._plant: Plant = build_plant(model, timestep_s)
+        self._pristine = self._plant.diagram.CreateDefaultContext()
+        self._simulator = pydrake("systems.analysis").Simulator(self._plant.diagram, self._pristine.Clone())
+        self._root = self._simulator.get_mutable_context()
+        self._context = self._plant.plant.GetMyMutableContextFromRoot(self._root)
+        self._fields = FieldSync(model, self._plant)
+        self._states = StateMap(model, self._plant)
+        self._geom_of = {geometry: geom for geom, geometry in self._plant.geometries.items()}
+        self._steps, self._has_stepped = 0, False
+        self.stamp = f"drake {library_version('drake')} {CONTACT} sap, hydroelastic {timestep_s}s"
+
+    def reset(self) -> None:
+        """Take over fields and state into a context as new, so that an episode knows nothing of the one before."""
+        self._root.SetTimeStateAndParametersFrom(self._pristine)
+        self._fields.apply(self._model, self._root, self._context)
+        self._states.to_drake(self._data, self._context)
+        servos = 2 * self._plant.plant.num_actuators()
+        self._plant.plant.get_desired_state_input_port(self._plant.instance).FixValue(self._context, np.zeros(servos))
+        self._steps, self._has_stepped = 0, False
+        self._simulator.Initialize()
+        self._write_back()
+
+    def advance(self, seconds: float) -> None:
+        """Step without returning to Python in between.
+
+        Raises:
+            UsageError: the time is not a whole number of Drake's steps.
+        """
+        steps = round(seconds / self._timestep_s)
+        if abs(steps * self._timestep_s - seconds) > 1e-9:
+            raise UsageError(f"{seconds:g} s is not a whole number of Drake's {self._timestep_s:g} s steps")
+        self._plant.plant.get_actuation_input_port().FixValue(self._context, self._fields.feed_forward(self._data.ctrl))
+        self._steps += steps
+        # Half a step short of the next one: whether a step that falls on the boundary is taken would be a matter of rounding.
+        self._simulator.AdvanceTo((self._steps - 0.5) * self._timestep_s)
+        self._has_stepped = True
+        self._write_back()
+
+    def touching(self, geom: int) -> NDArray[np.int32]:
+        """Return the ids of geoms in contact with one geom."""
+        others = [b if a == geom else a for a, b in self._contacts() if geom in (a, b)]
+        return np.array(sorted(set(others)), dtype=np.int32)
+
+    def servo_torque(self, actuator: int) -> float:
+        """Return the torque an actuator gave in the last step, N m; before the first, what it would give at the start."""
+        servo = self._plant.servos[actuator]
+        if self._has_stepped:
+            return float(self._plant.plant.get_net_actuation_output_port().Eval(self._context)[actuator]) / servo.ratio
+        return self._fields.torque_at(self._model, self._data, actuator)
+
+    def bias_torque(self) -> NDArray[np.float64]:
+        """Return gravity, Coriolis and centrifugal torques by Drake's own dynamics, in MuJoCo's order."""
+        plant = self._plant.plant
+        return self._states.force_to_mujoco(plant.CalcBiasTerm(self._context) - plant.CalcGravityGeneralizedForces(self._context), self._data)
+
+    def snapshot(self) -> DrakeSnapshot:
+        """Return a copy of Drake's context and of the data; gains and torque limits stay those of the episode."""
+        copied = mujoco.MjData(self._model)
+        mujoco.mj_copyData(copied, self._model, self._data)
+        return DrakeSnapshot(self._steps, self._root.Clone(), copied, self._has_stepped)
+
+    def restore(self, snapshot: DrakeSnapshot) -> None:
+        """Go back to a snapshot of this episode."""
+        self._steps, self._has_stepped = snapshot.steps, snapshot.has_stepped
+        self._root.SetTimeStateAndParametersFrom(snapshot.context)
+        self._simulator.Initialize()
+        mujoco.mj_copyData(self._data, self._model, snapshot.data)
+
+    def _contacts(self) -> list[tuple[int, int]]:
+        if not self._has_stepped:
+            query = self._plant.plant.get_geometry_query_input_port().Eval(self._context)
+            return [(self._geom_of[p.id_A], self._geom_of[p.id_B]) for p in query.ComputePointPairPenetration()]
+        results = self._plant.plant.get_contact_results_output_port().Eval(self._context)
+        surfaces = [results.hydroelastic_contact_info(i).contact_surface() for i in range(results.num_hydroelastic_contacts())]
+        points = [results.point_pair_contact_info(i).point_pair() for i in range(results.num_point_pair_contacts())]
+        pairs = [(s.id_M(), s.id_N()) for s in surfaces] + [(p.id_A, p.id_B) for p in points]
+        return [(self._geom_of[a], self._geom_of[b]) for a, b in pairs]
+
+    def _write_back(self) -> None:
+        """Put Drake's state into the data and bring every pose up to date; no dynamics of MuJoCo's are run."""
+        self._states.to_mujoco(self._context, self._data)
+        self._data.time = self._steps * self._timestep_s
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
