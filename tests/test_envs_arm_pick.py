@@ -180,6 +180,18 @@ def test_a_weaker_servo_follows_more_slowly_and_a_stronger_one_faster() -> None:
     assert reached[0] < reached[1] < reached[2]
 
 
+@pytest.mark.parametrize("mass_kg", [0.005, 0.02, 0.08])
+def test_a_cube_of_any_mass_falls_with_g(mass_kg: float) -> None:
+    env = blind()
+    env.reset(seed=0, options={"factors": condition(0, cube_mass_kg=mass_kg, target_size_m=0.03)})
+    data = env.world.data
+    data.qpos[env.world.cube_qpos[0] + 2] = 0.5
+    env.world.engine.reset()
+    before = float(data.qpos[env.world.cube_qpos[0] + 2])
+    env.world.engine.advance(0.2)
+    assert before - data.qpos[env.world.cube_qpos[0] + 2] == pytest.approx(0.5 * 9.81 * 0.2**2, rel=0.02)
+
+
 def test_commands_are_clipped_to_the_limits_of_the_convention() -> None:
     env = blind()
     ends = []
