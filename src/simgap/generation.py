@@ -24,6 +24,8 @@ from simgap.workers import run_tasks
 
 MAX_ATTEMPTS = 20
 """Fresh initial conditions tried for one episode before the ranges are called unsolvable."""
+USUAL_NOISE_DEG = 1.5
+"""The noise at which an env's own ``dart_noise`` is used as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +38,11 @@ class GenerateSpec:
     image_size: int = 96
     seed: int = 0
     purpose: Purpose = Purpose.TRAIN
-    noise_deg: float = 1.5
-    """DART: standard deviation of the noise added to what is *executed*; the label stays clean (Laskey et al., arXiv 1703.09327)."""
+    noise_deg: float = USUAL_NOISE_DEG
+    """DART: standard deviation of the noise added to what is *executed*; the label stays clean (Laskey et al., arXiv 1703.09327).
+
+    In degrees of the arm's joints; an env with other actions gets the same share of its own ``dart_noise``.
+    """
     codec: Codec = "h264"
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int
     rng = child_rng(seed, "dart")
     obs, _ = env.reset(seed=seed, options={"factors": values})
     rows: list[tuple[dict[str, NDArray[Any]], NDArray[np.float32], NDArray[np.float32]]] = []
-    spread = np.where(env.action_spec.gripper_mask, 0.0, noise_deg)
+    spread = env.dart_noise * (noise_deg / USUAL_NOISE_DEG)
     disturbance = np.zeros(len(env.action_spec))
     while True:
         label = teacher.label()
