@@ -46,6 +46,7 @@ NUMBERS: dict[Cause, tuple[str, dict[str, Any]]] = {
     Cause.PIXELS_OTHER: ("nothing", {"fitted": {}}),
     Cause.ACTION_SIGN: ("convention", {"broken": {"elbow_flex.pos": -1.01}}),
     Cause.ACTION_SCALE: ("convention", {"broken": {"elbow_flex.pos": 0.6}}),
+    Cause.ACTION_CONVENTION: ("nothing", {"broken": {}}),
     Cause.JOINT_DEAD: ("nothing", {"broken": {}}),
     Cause.EXECUTION: ("nothing", {"episodes_with_wrong_ages": 3}),
     Cause.ACTION_LATENCY: ("episodes", {"extra_delay_steps": 7}),

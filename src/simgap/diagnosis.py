@@ -39,6 +39,7 @@ REMEDIES: Mapping[Cause, str] = {
     Cause.PIXELS_OTHER: "Look at the film strips: something in view is not in the simulator. Model it or remove it.",
     Cause.ACTION_SIGN: "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault.",
     Cause.ACTION_SCALE: "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at fault.",
+    Cause.ACTION_CONVENTION: "Put the named map between policy and robot, or state the convention and convert. No new data: the policy is not at fault.",
     Cause.JOINT_DEAD: "Check the joint's wiring, power and servo id, then replay again. No new data: the policy is not at fault.",
     Cause.EXECUTION: "Repair the executor: reset it at each episode and index chunks from the observation's step.",
     Cause.ACTION_LATENCY: "Shorten the delay, or train on with episodes under the measured delay.",

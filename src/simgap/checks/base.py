@@ -40,6 +40,8 @@ class Cause(StrEnum):
     PIXELS_OTHER = "pixels_other"
     ACTION_SIGN = "action_sign"
     ACTION_SCALE = "action_scale"
+    ACTION_CONVENTION = "action_convention"
+    """Order, zero, reference, polarity or rotation form: what no multiplier of one joint can undo."""
     JOINT_DEAD = "joint_dead"
     EXECUTION = "execution"
     ACTION_LATENCY = "action_latency"

@@ -23,6 +23,7 @@ NAMES: Mapping[Cause, str] = {
     Cause.PIXELS_OTHER: "pixels: something unmodelled is in view",
     Cause.ACTION_SIGN: "convention: the sign of a joint's command",
     Cause.ACTION_SCALE: "convention: the scale of a joint's command",
+    Cause.ACTION_CONVENTION: "convention: order, zero or reference of the commands",
     Cause.JOINT_DEAD: "replay: a joint does not follow its command",
     Cause.EXECUTION: "execution of the chunks",
     Cause.ACTION_LATENCY: "plant: commands take effect late",
