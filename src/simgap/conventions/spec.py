@@ -28,6 +28,7 @@ class Unit(StrEnum):
     FRACTION = "fraction"
     """0 to 1 of a range, as simulators and policies use for grippers and hands."""
     METRE = "m"
+    METRE_PER_SECOND = "m/s"
     NORMALISED = "normalised"
     """-1 to 1, as a car's steering and throttle."""
     RANGE_100 = "range_100"
