@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CONES
-from simgap.envs.car.goal import CarGoalEnv
+from simgap.envs.car.goal import RATE_HZ, CarGoalEnv
 from simgap.envs.car.judge import PUSHED_RAD
 from simgap.envs.car.layout import FLOOR_X, FLOOR_Y, Spot
 from simgap.teachers.base import Abstain, Label
@@ -22,9 +22,13 @@ STEERING_PER_BEARING = 1.1
 """Wheel angle over the bearing of the aim."""
 CRUISE_THROTTLE = 0.5
 """0.53 m/s on the nominal car."""
-THROTTLE_PER_METRE = 1.7
-CREEP_GAP_M = 0.09
-"""Gap at which the throttle would be zero; the gearbox sticks earlier, so the car comes to rest at about 0.15 m."""
+REST_GAP_M = 0.17
+"""Gap at which the nominal car comes to rest: its throttle has fallen to what its gearbox takes to turn at all."""
+REST_THROTTLE = 0.10
+THROTTLE_PER_METRE = 1.2
+UNHURRIED_S = 0.3
+LAG_S = 0.15
+"""Where motor lag and latency together pass ``UNHURRIED_S`` the teacher drives and brakes more slowly in proportion, or it would weave and overrun."""
 REVERSE_THROTTLE = -0.35
 BEHIND_RAD = math.radians(75.0)
 """A target at a larger bearing is not in the frame any more: back off."""
@@ -58,8 +62,12 @@ class CarGoalTeacher:
                 return Abstain("the target is out of reach of the steering, and a cone stands behind the car")
             return _command(-math.copysign(math.radians(g.STEERING_LIMIT_DEG), bearing), REVERSE_THROTTLE)
         aim = _aim(target, others)
-        throttle = min(CRUISE_THROTTLE * (1.0 - 0.4 * min(1.0, abs(aim) / math.radians(40.0))), THROTTLE_PER_METRE * (world.gap(0) - CREEP_GAP_M))
-        return _command(STEERING_PER_BEARING * aim, throttle)
+        haste = self._haste()
+        cruise = CRUISE_THROTTLE * haste * (1.0 - 0.4 * min(1.0, abs(aim) / math.radians(40.0)))
+        return _command(STEERING_PER_BEARING * aim, min(cruise, REST_THROTTLE + THROTTLE_PER_METRE * haste * (world.gap(0) - REST_GAP_M)))
+
+    def _haste(self) -> float:
+        return min(1.0, UNHURRIED_S / (LAG_S + self._env.factors["action_latency_steps"] / RATE_HZ))
 
     def _hopeless(self) -> str:
         world = self._env.world

@@ -29,7 +29,7 @@ def _placement() -> list[Factor]:
         _factor("car_x_m", "m", 0.0, (-0.15, 0.15), "how well a car is put on its mark, and other marks"),
         _factor("car_y_m", "m", 0.0, (-0.4, 0.4), "how well a car is put on its mark, and other marks"),
         _factor("car_yaw_deg", "deg", 0.0, (-30.0, 30.0), "heading on the mark; beyond it the target leaves the frame"),
-        _factor("target_x_m", "m", 1.6, (0.9, 2.6), _PLACE),
+        _factor("target_x_m", "m", 1.6, (0.5, 2.6), _PLACE),
         _factor("target_y_m", "m", 0.0, (-0.9, 0.9), _PLACE),
     ]
     for name, side in (("distractor1", 90.0), ("distractor2", -90.0)):
@@ -38,7 +38,7 @@ def _placement() -> list[Factor]:
             _factor(f"{name}_distance_m", "m", 0.5, (0.35, 1.0), _AROUND),
         ]
     factors.append(
-        _factor("path_clearance_m", "m", 0.28, (0.10, 0.45), "how far other cones keep from the straight way to the target; a car's half width and a cone are 0.15")
+        _factor("path_clearance_m", "m", 0.28, (0.10, 0.45), "how far other cones keep from the straight way to the target; half a car and a cone are 0.15")
     )
     return factors
 
@@ -64,7 +64,9 @@ def _looks() -> list[Factor]:
 def _camera() -> list[Factor]:
     factors = [_factor(f"onboard_camera_d{axis}_m", "m", 0.0, (-0.03, 0.03), _MOUNT) for axis in "xyz"]
     factors += [_factor(f"onboard_camera_{axis}_deg", "deg", 0.0, (-12.0, 12.0), _MOUNT) for axis in ("pitch", "yaw", "roll")]
-    factors.append(_factor("onboard_camera_fovy_deg", "deg", 0.0, (-8.0, 8.0), "lens tolerance, difference from nominal; screwed lenses differ by several degrees"))
+    factors.append(
+        _factor("onboard_camera_fovy_deg", "deg", 0.0, (-8.0, 8.0), "lens tolerance, difference from nominal: several degrees between screwed lenses")
+    )
     return factors
 
 
@@ -78,7 +80,13 @@ def _plant() -> list[Factor]:
         _factor("throttle_dead_zone", "1", 0.10, (0.0, 0.25), "share of full voltage that a gearbox takes to turn at all"),
         _factor("drag", "N s/m", 0.4, (0.0, 3.0), "rolling resistance: tiles to carpet"),
         _factor("steering_gain", "1", 1.0, (0.6, 1.4), "end points of the servo set by eye"),
-        _factor("steering_offset_deg", "deg", 0.0, (-8.0, 8.0), "trim: true centre is not the middle of the end points; +.29 of full scale is reported on donkeycars; positive is to the right"),
+        _factor(
+            "steering_offset_deg",
+            "deg",
+            0.0,
+            (-8.0, 8.0),
+            "trim: the true centre is not the middle of the end points (donkeycars report +.29 of full scale); positive turns right",
+        ),
         _factor("steering_lag_s", "s", 0.05, (0.02, 0.2), "micro servos settle in .05-.1 s after a small step"),
         _factor("steering_rate_deg_s", "deg/s", 350.0, (120.0, 600.0), "micro servos: .10-.17 s for 60 deg at 4.8 V, geared 1:1 to the wheels"),
         _factor("action_latency_steps", "control steps", 0.0, (0.0, 8.0), "camera, Wi-Fi and inference: 0-.4 s on cars that stream MJPEG", integer=True),
@@ -114,7 +122,7 @@ _SHIFTS: dict[str, dict[str, Range]] = {
         "onboard_camera_fovy_deg": (-3.0, 3.0),
     },
     "contact": {"friction": (0.45, 1.1), "car_mass_kg": (0.9, 1.6), "cone_mass_kg": (0.08, 0.3)},
-    "motor": {"motor_gain": (0.8, 1.2), "motor_lag_s": (0.1, 0.25), "throttle_dead_zone": (0.05, 0.15), "drag": (0.2, 1.2)},
+    "motor": {"motor_gain": (0.85, 1.15), "motor_lag_s": (0.1, 0.25), "throttle_dead_zone": (0.07, 0.13), "drag": (0.2, 1.2)},
     "steering": {"steering_gain": (0.85, 1.15), "steering_offset_deg": (-3.0, 3.0), "steering_lag_s": (0.03, 0.1), "steering_rate_deg_s": (220.0, 450.0)},
     "latency": {"action_latency_steps": (0.0, 3.0)},
 }

@@ -55,7 +55,8 @@ def ackermann(angle: float) -> WheelAngles:
     """
     tangent = math.tan(angle)
     return WheelAngles(
-        left=math.atan2(WHEELBASE_M * tangent, WHEELBASE_M - 0.5 * TRACK_M * tangent), right=math.atan2(WHEELBASE_M * tangent, WHEELBASE_M + 0.5 * TRACK_M * tangent)
+        left=math.atan2(WHEELBASE_M * tangent, WHEELBASE_M - 0.5 * TRACK_M * tangent),
+        right=math.atan2(WHEELBASE_M * tangent, WHEELBASE_M + 0.5 * TRACK_M * tangent),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 from simgap.envs.base import ObsDict
 from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CAR_FACTORS, CAR_PRESETS, PLACEMENT_FACTORS
-from simgap.envs.car.judge import GOAL_JUDGE, GOAL_MODES, GoalJudge
-from simgap.envs.car.model import build_model
+from simgap.envs.car.judge import GOAL_JUDGE, GOAL_MODES, STOP_GAP_M, GoalJudge
+from simgap.envs.car.layout import Spot
+from simgap.envs.car.model import CONE_CONTACT_RADIUS_M, build_model
 from simgap.envs.car.world import CarWorld
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.engines.mujoco import MujocoEngine
-from simgap.envs.factors import FactorRanges
+from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.envs.rendering import FrameRenderer
 from simgap.envs.simulated import Judge, SimulatedEnv, TaskSettings
 
@@ -23,7 +25,8 @@ RATE_HZ = 20.0
 HORIZON_STEPS = 300
 """15 s."""
 SETTLE_STEPS = 2
-DART_NOISE = (0.15, 0.06)
+NEAR_M = (0.6, 0.95)
+DART_NOISE = (0.15, 0.05)
 """Of steering and throttle commands: the car weaves by a few centimetres and its speed changes by a tenth."""
 
 
@@ -75,6 +78,25 @@ class CarGoalEnv(SimulatedEnv[CarWorld]):
     def dart_noise(self) -> NDArray[np.float64]:
         """Standard deviation of the noise on a teacher's executed commands."""
         return np.array(DART_NOISE)
+
+    @property
+    def position_tolerance_m(self) -> float:
+        """Half of what is left between touching the cone and standing too far from it."""
+        return 0.5 * (STOP_GAP_M - CONE_CONTACT_RADIUS_M)
+
+    def target_offset(self, point_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a point from the middle of the bumper in the car's axes, ``(2,)`` m: ahead, left."""
+        ahead = self.world.car_pose().local(Spot(float(point_m[0]), float(point_m[1])))
+        return np.array([ahead.x - g.BUMPER_M, ahead.y])
+
+    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+        """Return values in which the target stands 0.6 to 0.95 m from the rear axle, up to 25 deg off the car's heading: where it has to brake soon."""
+        distance, bearing = rng.uniform(*NEAR_M), math.radians(values["car_yaw_deg"] + rng.uniform(-25.0, 25.0))
+        x, y = values["car_x_m"] + distance * math.cos(bearing), values["car_y_m"] + distance * math.sin(bearing)
+        space = self.factor_space.factors
+        if not (space["target_x_m"].low <= x <= space["target_x_m"].high and space["target_y_m"].low <= y <= space["target_y_m"].high):
+            return None
+        return values | {"target_x_m": x, "target_y_m": y}, None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsDict, dict[str, Any]]:
         """Start an episode; see :class:`~simgap.envs.base.TaskEnv`."""

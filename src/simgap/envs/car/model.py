@@ -14,6 +14,7 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CONES
 from simgap.envs.car.layout import FLOOR_X, FLOOR_Y
+from simgap.envs.engines.mjcf import compile_with_source
 
 TIMESTEP_S = 0.005
 SERVO_DAMPING = 0.05
@@ -31,8 +32,10 @@ ORANGE = (0.95, 0.36, 0.06)
 BANDS = {"target": (0.08, 0.22, 0.90), "distractor1": (0.10, 0.62, 0.18), "distractor2": (0.92, 0.92, 0.92)}
 _CAR, _REST = 2, 1
 """Collision bits: the car's parts touch floor and cones, never each other."""
-_PATCHES = ((0.9, 0.5, 0.5, 0.22), (1.7, -0.6, 0.35, 0.5), (2.4, 0.7, 0.6, 0.3), (0.4, -0.9, 0.3, 0.35), (2.9, -0.4, 0.25, 0.7), (-0.8, 0.6, 0.5, 0.3),
-            (-1.6, -0.7, 0.4, 0.6), (1.3, 1.5, 0.7, 0.25), (-0.2, 1.7, 0.35, 0.4), (0.1, -1.9, 0.8, 0.2), (-2.5, 0.9, 0.4, 0.9), (2.2, -1.8, 0.5, 0.3))  # fmt: skip
+_PATCHES = (
+    *((0.9, 0.5, 0.5, 0.22), (1.7, -0.6, 0.35, 0.5), (2.4, 0.7, 0.6, 0.3), (0.4, -0.9, 0.3, 0.35), (2.9, -0.4, 0.25, 0.7), (-0.8, 0.6, 0.5, 0.3)),
+    *((-1.6, -0.7, 0.4, 0.6), (1.3, 1.5, 0.7, 0.25), (-0.2, 1.7, 0.35, 0.4), (0.1, -1.9, 0.8, 0.2), (-2.5, 0.9, 0.4, 0.9), (2.2, -1.8, 0.5, 0.3)),
+)
 """Rectangles of the floor's pattern: centre and half sides, m."""
 
 
@@ -69,7 +72,7 @@ def build_model(image_size: int, rate_hz: float) -> Any:
     _add_car(spec)
     for name in CONES:
         _add_cone(spec, name)
-    return spec.compile()
+    return compile_with_source(spec)
 
 
 def _add_room(spec: Any) -> None:
@@ -128,7 +131,13 @@ def _add_wheel(body: Any, name: str, armature: float) -> None:
     body.add_geom(name=name, type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], mass=WHEEL_MASS_KG, **tyre)
     quarter = math.sqrt(0.5)
     body.add_geom(
-        type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=[radius, 0.013, 0], quat=[quarter, quarter, 0, 0], mass=0.0, contype=0, conaffinity=0, rgba=[0.06, 0.06, 0.06, 1]
+        type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+        size=[radius, 0.013, 0],
+        quat=[quarter, quarter, 0, 0],
+        mass=0.0,
+        contype=0,
+        conaffinity=0,
+        rgba=[0.06, 0.06, 0.06, 1],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class CarWorld:
         self._tiers = [[int(model.geom(f"{name}_tier{tier}").id) for tier in range(TIERS)] for name in CONES]
         self._band = [int(model.geom(f"{name}_band").id) for name in CONES]
         self._band_shape = [(0.03, 0.04)] * len(CONES)
-        self.landmark_geoms = [[band] for band in self._band] + [[foot, *tiers] for foot, tiers in zip(self._foot, self._tiers, strict=True)]
+        self.landmark_geoms: Sequence[Sequence[int]] = [[band] for band in self._band] + [[foot, *tiers] for foot, tiers in zip(self._foot, self._tiers, strict=True)]
         self._cone_height = 0.18
         self._car_body = int(model.body("car").id)
         self._car_qpos = int(model.joint("car").qposadr[0])
@@ -76,7 +77,7 @@ class CarWorld:
         self._pattern = [geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) == self._pattern_body]
         self._walls = [int(model.geom(f"wall_{side}").id) for side in ("ahead", "behind", "left", "right")]
         self._lamps, self._camera = Lamps(model), CameraMount(model, "onboard")
-        self.camera_id = {"onboard": self._camera.id}
+        self.camera_id: Mapping[str, int] = {"onboard": self._camera.id}
         self._nominal_mass = (float(model.body_mass[self._car_body]), model.body_inertia[self._car_body].copy())
         self._gain = self._steering_gain = 1.0
         self._offset = self._dead_zone = 0.0
@@ -163,7 +164,8 @@ class CarWorld:
         found = []
         for index, name in enumerate(CONES):
             radius, height = self._band_shape[index]
-            corners = cone_corners(radius, height, top_radius_m=radius) + [0.0, 0.0, BAND_AT * self._cone_height - height / 2]
+            corners = cone_corners(radius, height, top_radius_m=radius)
+            corners[:, 2] += BAND_AT * self._cone_height - height / 2
             found.append(self._landmark(index, f"{name}_band", "target" if index == 0 else "distractor", corners))
         for index, name in enumerate(CONES):
             found.append(self._landmark(index, name, "obstacle", cone_corners(FOOT_RADIUS_M, self._cone_height, top_radius_m=BODY_RADII_M[1])))
