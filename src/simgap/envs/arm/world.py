@@ -11,16 +11,13 @@ import numpy as np
 from simgap.conventions import SO101_JOINTS
 from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
-from simgap.envs.arm.factors import hue_rgb
 from simgap.envs.arm.model import KP, KV
 from simgap.envs.arm.scene import ArmScene
 from simgap.envs.engines import Engine
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorValues
-from simgap.envs.landmarks import Landmark, box_corners
-
-_COLD = np.array([0.80, 0.95, 1.20])
-_WARM = np.array([1.20, 0.95, 0.70])
+from simgap.envs.landmarks import Landmark, box_corners, cone_corners
+from simgap.envs.looks import CameraMount, Lamps, hue_rgb
 
 
 class ArmWorld:
@@ -37,22 +34,22 @@ class ArmWorld:
         self.cube_geom = [model.geom(cube.name).id for cube in scene.cubes]
         self.cube_qpos = [int(model.joint(cube.name).qposadr[0]) for cube in scene.cubes]
         self.cube_half = [0.012] * len(scene.cubes)
-        self._fixtures = [(name, role, model.body(name).id) for name, role in scene.fixtures]
-        self.landmark_geoms: Sequence[Sequence[int]] = [[geom] for geom in self.cube_geom] + [_geoms_of(model, body) for _, _, body in self._fixtures]
+        self.fixture_body = {name: int(model.body(name).id) for name, _ in scene.fixtures}
+        self.fixture_geoms = {name: geoms_of(model, body) for name, body in self.fixture_body.items()}
+        self.landmark_geoms: Sequence[Sequence[int]] = [[geom] for geom in self.cube_geom] + [self.fixture_geoms[name] for name, _ in scene.fixtures]
         self.fixed_jaw = model.geom("fixed_jaw").id
         self.moving_jaw = model.geom("moving_jaw").id
         self.grasp_site = model.site("grasp").id
         self.table = model.geom("table").id
-        self.camera_id: Mapping[str, int] = {name: model.camera(name).id for name in ("front", "wrist")}
-        self._camera_home = {name: (model.cam_pos[i].copy(), model.cam_quat[i].copy(), float(model.cam_fovy[i])) for name, i in self.camera_id.items()}
-        self._headlight = (np.array(model.vis.headlight.ambient), np.array(model.vis.headlight.diffuse))
-        self._lamp = model.light_diffuse[0].copy()
+        self._lamps = Lamps(model)
+        self._mounts = [CameraMount(model, name) for name in ("front", "wrist")]
+        self.camera_id: Mapping[str, int] = {name: mount.id for name, mount in zip(("front", "wrist"), self._mounts, strict=True)}
 
     def apply(self, values: FactorValues) -> None:
         """Set every factor, then put arm and cubes at their start."""
         self._apply_looks(values)
-        for name in self.camera_id:
-            self._apply_camera(name, values)
+        for mount in self._mounts:
+            mount.apply(values)
         self._apply_plant(values)
         mujoco.mj_resetData(self.model, self.data)
         self.set_encoders(self.rest_command())
@@ -94,6 +91,18 @@ class ArmWorld:
         site = self.grasp_site
         return np.asarray(self.data.site_xpos[site] + self.data.site_xmat[site].reshape(3, 3)[:, 0] * 0.011)
 
+    def fixture_position(self, name: str) -> np.ndarray[Any, Any]:
+        """Return where a fixture's frame is, ``(3,)`` m."""
+        return np.asarray(self.data.xpos[self.fixture_body[name]])
+
+    def place_fixture(self, name: str, x_m: float, y_m: float) -> None:
+        """Move a fixture on the table; to be called while factors are applied."""
+        self.model.body_pos[self.fixture_body[name], :2] = x_m, y_m
+
+    def is_touched(self, name: str) -> bool:
+        """Return whether anything touches a fixture."""
+        return any(self.engine.touching(geom).size for geom in self.fixture_geoms[name])
+
     def jaw_contacts(self, cube: int) -> tuple[bool, bool]:
         """Return whether the fixed and the moving jaw touch a cube."""
         touching = self.engine.touching(self.cube_geom[cube])
@@ -113,7 +122,8 @@ class ArmWorld:
             _landmark(self.data, cube.name, cube.role, body, box_corners((half, half, half)))
             for cube, body, half in zip(self.scene.cubes, self.cube_body, self.cube_half, strict=True)
         ]
-        found += [_landmark(self.data, name, role, body, _corners_of(self.model, body)) for name, role, body in self._fixtures]
+        for name, role in self.scene.fixtures:
+            found.append(_landmark(self.data, name, role, self.fixture_body[name], _corners_of(self.model, self.fixture_geoms[name])))
         return tuple(found)
 
     def _apply_looks(self, values: FactorValues) -> None:
@@ -121,29 +131,7 @@ class ArmWorld:
         for cube, geom in zip(self.scene.cubes, self.cube_geom, strict=True):
             model.geom_rgba[geom, :3] = hue_rgb(cube.rgb, values[cube.hue_factor])
         model.geom_rgba[self.table, :3] = values["table_grey"]
-        warmth = values["light_warmth"]
-        tint = 1.0 + (_WARM - 1.0) * max(warmth, 0.0) + (_COLD - 1.0) * max(-warmth, 0.0)
-        gain = values["light_intensity"] * tint
-        model.vis.headlight.ambient[:] = self._headlight[0] * gain
-        model.vis.headlight.diffuse[:] = self._headlight[1] * gain
-        model.light_diffuse[0] = self._lamp * gain
-        azimuth = math.radians(values["light_azimuth_deg"])
-        direction = np.array([-0.36 * math.cos(azimuth), -0.36 * math.sin(azimuth), -1.0])
-        model.light_dir[0] = direction / np.linalg.norm(direction)
-
-    def _apply_camera(self, name: str, values: FactorValues) -> None:
-        index = self.camera_id[name]
-        position, quat, fovy = self._camera_home[name]
-        self.model.cam_pos[index] = position + [values[f"{name}_camera_d{axis}_m"] for axis in "xyz"]
-        turned = quat.copy()
-        for axis, part in (((1, 0, 0), "pitch"), ((0, 1, 0), "yaw"), ((0, 0, 1), "roll")):
-            step = np.empty(4)
-            mujoco.mju_axisAngle2Quat(step, np.array(axis, dtype=float), math.radians(values[f"{name}_camera_{part}_deg"]))
-            product = np.empty(4)
-            mujoco.mju_mulQuat(product, turned, step)
-            turned = product
-        self.model.cam_quat[index] = turned
-        self.model.cam_fovy[index] = fovy + values[f"{name}_camera_fovy_deg"]
+        self._lamps.apply(values)
 
     def _apply_plant(self, values: FactorValues) -> None:
         model = self.model
@@ -157,8 +145,9 @@ class ArmWorld:
             model.body_mass[body] = mass
             model.body_inertia[body] = mass * (2 * half) ** 2 / 6
             model.geom_friction[geom, 0] = values["friction"]
-        for jaw in (self.fixed_jaw, self.moving_jaw):
-            model.geom_friction[jaw, 0] = values["friction"]
+        if self.scene.cubes:
+            for jaw in (self.fixed_jaw, self.moving_jaw):
+                model.geom_friction[jaw, 0] = values["friction"]
         gain = values["actuator_gain"]
         model.actuator_gainprm[:, 0] = KP * gain
         model.actuator_biasprm[:, 1] = -KP * gain
@@ -166,18 +155,24 @@ class ArmWorld:
         self.offset_deg[:5] = [values[f"{joint}_zero_offset_deg"] for joint in SO101_JOINTS[:5]]
 
 
-def _geoms_of(model: Any, body: int) -> list[int]:
+def geoms_of(model: Any, body: int) -> list[int]:
+    """Return the ids of a body's geoms."""
     first = int(model.body_geomadr[body])
     return list(range(first, first + int(model.body_geomnum[body])))
 
 
-def _corners_of(model: Any, body: int) -> np.ndarray[Any, Any]:
-    """Return the corners of a body's box geoms in its own frame, ``(8 n, 3)`` m."""
+def _corners_of(model: Any, geoms: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Return points in a body's frame whose convex hull is that of its boxes and cylinders, ``(K, 3)`` m."""
     parts = []
-    for geom in _geoms_of(model, body):
+    for geom in geoms:
+        size = model.geom_size[geom]
+        if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CYLINDER:
+            points = cone_corners(float(size[0]), 2 * float(size[1]), top_radius_m=float(size[0])) - [0.0, 0.0, float(size[1])]
+        else:
+            points = box_corners(tuple(size))
         matrix = np.empty(9)
         mujoco.mju_quat2Mat(matrix, model.geom_quat[geom])
-        parts.append(model.geom_pos[geom] + box_corners(tuple(model.geom_size[geom])) @ matrix.reshape(3, 3).T)
+        parts.append(model.geom_pos[geom] + points @ matrix.reshape(3, 3).T)
     return np.concatenate(parts)
 
 
