@@ -25,16 +25,28 @@ def _car_goal(image_size: int, ranges: FactorRanges | None, render: bool, engine
     return CarGoalEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
 
 
+def _arm_place(image_size: int, ranges: FactorRanges | None, render: bool, engine: EngineMaker) -> TaskEnv:
+    from simgap.envs.arm.place import ArmPlaceEnv
+
+    return ArmPlaceEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
+
+
 def _mujoco() -> EngineMaker:
     from simgap.envs.engines.mujoco import MujocoEngine
 
     return MujocoEngine
 
 
-ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "car-goal": _car_goal}
+def _drake() -> EngineMaker:
+    from simgap.envs.engines.drake import DrakeEngine
+
+    return DrakeEngine
+
+
+ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "arm-place": _arm_place, "car-goal": _car_goal}
 """Name -> maker."""
 
-ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco}
+ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco, "drake": _drake}
 """Name -> what imports the engine and returns its maker."""
 
 

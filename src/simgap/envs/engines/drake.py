@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.envs._mujoco import mujoco
-from simgap.envs.engines.drake_plant import CONTACT, TIMESTEP_S, Plant, build_plant, pydrake
+from simgap.envs.engines.drake_plant import CONTACT, TIMESTEP_S, Plant, build_plant, complaints, pydrake
 from simgap.envs.engines.drake_sync import FieldSync, StateMap
 from simgap.errors import UsageError
 from simgap.provenance import library_version
@@ -44,7 +44,8 @@ class DrakeEngine:
         """
         self._model, self._data, self._timestep_s = model, data, timestep_s
         self._plant: Plant = build_plant(model, timestep_s)
-        self._pristine = self._plant.diagram.CreateDefaultContext()
+        with complaints():  # that a half space touches no deformable body, of which there is none
+            self._pristine = self._plant.diagram.CreateDefaultContext()
         self._simulator = pydrake("systems.analysis").Simulator(self._plant.diagram, self._pristine.Clone())
         self._root = self._simulator.get_mutable_context()
         self._context = self._plant.plant.GetMyMutableContextFromRoot(self._root)
@@ -52,6 +53,7 @@ class DrakeEngine:
         self._states = StateMap(model, self._plant)
         self._geom_of = {geometry: geom for geom, geometry in self._plant.geometries.items()}
         self._steps, self._has_stepped = 0, False
+        self._contacts: list[tuple[int, int]] | None = None
         self.stamp = f"drake {library_version('drake')} {CONTACT} sap, hydroelastic {timestep_s}s"
 
     def reset(self) -> None:
@@ -83,7 +85,9 @@ class DrakeEngine:
 
     def touching(self, geom: int) -> NDArray[np.int32]:
         """Return the ids of geoms in contact with one geom."""
-        others = [b if a == geom else a for a, b in self._contacts() if geom in (a, b)]
+        if self._contacts is None:
+            self._contacts = self._find_contacts()
+        others = [b if a == geom else a for a, b in self._contacts if geom in (a, b)]
         return np.array(sorted(set(others)), dtype=np.int32)
 
     def servo_torque(self, actuator: int) -> float:
@@ -109,9 +113,10 @@ class DrakeEngine:
         self._steps, self._has_stepped = snapshot.steps, snapshot.has_stepped
         self._root.SetTimeStateAndParametersFrom(snapshot.context)
         self._simulator.Initialize()
+        self._contacts = None
         mujoco.mj_copyData(self._data, self._model, snapshot.data)
 
-    def _contacts(self) -> list[tuple[int, int]]:
+    def _find_contacts(self) -> list[tuple[int, int]]:
         if not self._has_stepped:
             query = self._plant.plant.get_geometry_query_input_port().Eval(self._context)
             return [(self._geom_of[p.id_A], self._geom_of[p.id_B]) for p in query.ComputePointPairPenetration()]
@@ -123,6 +128,7 @@ class DrakeEngine:
 
     def _write_back(self) -> None:
         """Put Drake's state into the data and bring every pose up to date; no dynamics of MuJoCo's are run."""
+        self._contacts = None
         self._states.to_mujoco(self._context, self._data)
         self._data.time = self._steps * self._timestep_s
         mujoco.mj_kinematics(self._model, self._data)

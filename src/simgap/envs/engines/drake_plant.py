@@ -134,7 +134,7 @@ def _refuse_what_is_lost(model: Any) -> None:
 
 def _parse(plant: Any, xml: str) -> Any:
     """Parse, and treat whatever the parser says it ignores as an error."""
-    with _complaints() as heard:
+    with complaints() as heard:
         instances = pydrake("multibody.parsing").Parser(plant).AddModelsFromString(xml, "xml")
     if heard:
         raise UsageError(f"Drake's MJCF parser would lose part of the model: {heard[0]}; use engine mujoco for this env")
@@ -142,7 +142,7 @@ def _parse(plant: Any, xml: str) -> Any:
 
 
 @contextmanager
-def _complaints() -> Iterator[list[str]]:
+def complaints() -> Iterator[list[str]]:
     """Collect what Drake logs instead of printing it."""
     heard: list[str] = []
 
@@ -186,20 +186,25 @@ def _add_rotors(plant: Any, model: Any, joints: dict[int, Any], servos: tuple[Se
     rotors = {int(model.actuator_trnid[index, 0]): servo.actuator for index, servo in enumerate(servos)}
     for index, joint in joints.items():
         if index not in rotors:
-            rotors[index] = plant.AddJointActuator(f"rotor_{index}", joint, 0.0)
+            rotors[index] = plant.AddJointActuator(f"rotor_{index}", joint)
         rotors[index].set_default_gear_ratio(1.0)
         rotors[index].set_default_rotor_inertia(float(model.dof_armature[model.jnt_dofadr[index]]))
     return rotors
 
 
 def _geometries(plant: Any, scene: Any, bodies: tuple[Any, ...], named: NamedMjcf) -> dict[int, Any]:
+    """Return what can collide, and drop the shapes that are only to be seen: MuJoCo draws, and Drake would go on moving them."""
     role = pydrake("geometry").Role.kProximity
     inspector = scene.model_inspector()
     index = {name: i for i, name in enumerate(named.geoms)}
     found: dict[int, Any] = {}
     for body in bodies:
-        for geometry in inspector.GetGeometries(plant.GetBodyFrameIdOrThrow(body.index()), role):
+        frame = plant.GetBodyFrameIdOrThrow(body.index())
+        collision = inspector.GetGeometries(frame, role)
+        for geometry in collision:
             found[index[inspector.GetName(geometry).rsplit("::", 1)[-1]]] = geometry
+        for geometry in set(inspector.GetGeometries(frame)) - set(collision):
+            scene.RemoveGeometry(plant.get_source_id(), geometry)
     return dict(sorted(found.items()))
 
 

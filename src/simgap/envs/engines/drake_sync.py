@@ -12,12 +12,12 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.engines.drake_plant import Plant, gains, pydrake, torque_limit
 from simgap.errors import UsageError
 
-_FIXED = (
-    *("body_pos", "body_quat", "geom_contype", "geom_conaffinity", "jnt_range", "jnt_stiffness", "jnt_pos", "jnt_axis"),
-    *("qpos_spring", "dof_frictionloss", "actuator_gear"),
-)
+_FIXED = (*("geom_contype", "geom_conaffinity", "jnt_range", "jnt_stiffness", "jnt_pos", "jnt_axis", "qpos_spring", "dof_frictionloss", "actuator_gear"),)
 """Fields that no factor may change while Drake moves the world: a changed one is an error, because Drake would go on with the old value."""
-_COPIED = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_damping", "dof_armature", "geom_pos", "geom_quat", "geom_size", "geom_friction")
+_COPIED = (
+    *("body_pos", "body_quat", "body_mass", "body_inertia", "body_ipos", "body_iquat"),
+    *("dof_damping", "dof_armature", "geom_pos", "geom_quat", "geom_size", "geom_friction"),
+)
 
 
 class FieldSync:
@@ -27,6 +27,10 @@ class FieldSync:
         """Remember the compiled values."""
         self._plant = plant
         self._compiled = {name: np.array(getattr(model, name)) for name in (*_FIXED, *_COPIED)}
+        self._scratch = mujoco.MjData(model)
+        mujoco.mj_kinematics(model, self._scratch)
+        self._frames = [(self._scratch.xpos[body].copy(), self._scratch.xmat[body].reshape(3, 3).copy()) for body in range(model.nbody)]
+        self._carriers = _carriers(model)
         self._joint_of = np.asarray(model.actuator_trnid[:, 0], dtype=int)
         self._ratio = np.array([servo.ratio for servo in plant.servos])
         self._limit = np.full(model.nu, np.inf)
@@ -42,6 +46,9 @@ class FieldSync:
         for name in _FIXED:
             if not np.array_equal(getattr(model, name), self._compiled[name]):
                 raise UsageError(f"a factor changed the model's {name}, which engine drake reads once only; use engine mujoco for this factor")
+        for body in self._changed(model, "body_pos", "body_quat"):
+            if body in self._carriers:
+                raise UsageError(f"a factor moved body {model.body(body).name!r}, which carries joints; engine drake moves free and fixed bodies only")
         for body in self._changed(model, "body_mass", "body_inertia", "body_ipos", "body_iquat"):
             self._plant.bodies[body].SetSpatialInertiaInBodyFrame(context, _inertia(model, body))
         self._apply_joints(model, context)
@@ -88,16 +95,46 @@ class FieldSync:
         geometry, maths, material = pydrake("geometry"), pydrake("math"), pydrake("multibody.plant").CoulombFriction
         scene, source = self._plant.scene, self._plant.plant.get_source_id()
         context = scene.GetMyMutableContextFromRoot(root)
-        for geom in self._changed(model, "geom_size", "geom_pos", "geom_quat"):
-            if geom in self._plant.geometries:
-                pose = maths.RigidTransform(maths.RotationMatrix(_matrix(model.geom_quat[geom])), np.array(model.geom_pos[geom]))
-                scene.ChangeShape(context, source, self._plant.geometries[geom], _shape(model, geom), pose)
+        mujoco.mj_kinematics(model, self._scratch)
+        moved = {body for body in self._changed(model, "body_pos", "body_quat") if model.body_weldid[body] == 0}
+        reshaped = set(self._changed(model, "geom_size", "geom_pos", "geom_quat"))
+        for geom, identity in self._plant.geometries.items():
+            if geom in reshaped or moved & _ancestors(model, int(model.geom_bodyid[geom])):
+                position, rotation = self._pose_in_frame(model, geom)
+                pose = maths.RigidTransform(maths.RotationMatrix(rotation), position)
+                scene.ChangeShape(context, source, identity, _shape(model, geom), pose)
         for geom in self._changed(model, "geom_friction"):
             if geom in self._plant.geometries:
                 identity, sliding = self._plant.geometries[geom], float(model.geom_friction[geom, 0])
                 properties = geometry.ProximityProperties(scene.model_inspector().GetProximityProperties(identity))
                 properties.UpdateProperty("material", "coulomb_friction", material(sliding, sliding))
                 scene.AssignRole(context, source, identity, properties, geometry.RoleAssign.kReplace)
+
+    def _pose_in_frame(self, model: Any, geom: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a geom's position and rotation in its body as Drake has it: a fixed body stays where it was compiled, so its shapes move instead."""
+        body = int(model.geom_bodyid[geom])
+        if model.body_weldid[body]:
+            return np.array(model.geom_pos[geom]), _matrix(model.geom_quat[geom])
+        origin, axes = self._frames[body]
+        return axes.T @ (self._scratch.geom_xpos[geom] - origin), axes.T @ self._scratch.geom_xmat[geom].reshape(3, 3)
+
+
+def _ancestors(model: Any, body: int) -> set[int]:
+    """Return a body and all it hangs on, the world left out."""
+    found: set[int] = set()
+    while body:
+        found.add(body)
+        body = int(model.body_parentid[body])
+    return found
+
+
+def _carriers(model: Any) -> set[int]:
+    """Return the bodies whose place in their parent matters to a joint: those with hinges or slides, and all that these hang on."""
+    found: set[int] = set()
+    for joint in range(model.njnt):
+        body = int(model.jnt_bodyid[joint])
+        found |= _ancestors(model, body) - ({body} if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE else set())
+    return found
 
 
 class StateMap:
@@ -128,7 +165,7 @@ class StateMap:
         """Copy positions and velocities of the data into a plant's context."""
         velocity = np.array(data.qvel)
         for quaternion, turning in self._free:
-            velocity[turning : turning + 3] = _matrix(data.qpos[quaternion : quaternion + 4]) @ velocity[turning : turning + 3]
+            velocity[turning : turning + 3] = _turned(data.qpos[quaternion : quaternion + 4], velocity[turning : turning + 3])
         self._plant.SetPositions(context, data.qpos[self._to_q])
         self._plant.SetVelocities(context, velocity[self._to_v])
 
@@ -137,15 +174,29 @@ class StateMap:
         data.qpos[:] = self._plant.GetPositions(context)[self._q]
         data.qvel[:] = self._plant.GetVelocities(context)[self._v]
         for quaternion, turning in self._free:
-            data.qpos[quaternion : quaternion + 4] /= np.linalg.norm(data.qpos[quaternion : quaternion + 4])
-            data.qvel[turning : turning + 3] = _matrix(data.qpos[quaternion : quaternion + 4]).T @ data.qvel[turning : turning + 3]
+            mujoco.mju_normalize4(data.qpos[quaternion : quaternion + 4])
+            data.qvel[turning : turning + 3] = _turned_back(data.qpos[quaternion : quaternion + 4], data.qvel[turning : turning + 3])
 
     def force_to_mujoco(self, force: NDArray[np.float64], data: Any) -> NDArray[np.float64]:
         """Return generalised forces in MuJoCo's order, ``(nv,)``."""
         out = np.asarray(force)[self._v]
         for quaternion, turning in self._free:
-            out[turning : turning + 3] = _matrix(data.qpos[quaternion : quaternion + 4]).T @ out[turning : turning + 3]
+            out[turning : turning + 3] = _turned_back(data.qpos[quaternion : quaternion + 4], out[turning : turning + 3])
         return out
+
+
+def _turned(quaternion: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a vector of the body in the world, ``(3,)``."""
+    out = np.empty(3)
+    mujoco.mju_rotVecQuat(out, vector, quaternion)
+    return out
+
+
+def _turned_back(quaternion: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a vector of the world in the body, ``(3,)``."""
+    inverse = np.empty(4)
+    mujoco.mju_negQuat(inverse, quaternion)
+    return _turned(inverse, vector)
 
 
 def _matrix(quaternion: NDArray[np.float64]) -> NDArray[np.float64]:
