@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
 from simgap.episodes.frames import load_frames
 from simgap.episodes.store import DatasetSpec, EpisodeWriter
-from simgap.episodes.video import Encoding, encode_h264
+from simgap.episodes.video import Encoding, VideoEncoder
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
 
@@ -67,7 +67,8 @@ def main() -> None:
     videos = [scene(rng, args.frames, args.size) for _ in range(4)]
     images = 2 * args.episodes * args.frames
     result: dict[str, float] = {"episodes": args.episodes, "images": images, "size_px": args.size}
-    cpu, _ = measured(lambda: [encode_h264(v, RATE_HZ, Encoding()) for v in videos * 3])
+    encoder = VideoEncoder("h264", Encoding(), RATE_HZ)
+    cpu, _ = measured(lambda: [encoder.encode(v) for v in videos * 3])
     result["encode_images_per_cpu_s"] = 12 * args.frames / cpu
     error = 0.0
     with tempfile.TemporaryDirectory() as folder:

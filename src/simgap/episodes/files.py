@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import re
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -14,18 +17,29 @@ _FOREIGN_HOST_AGE_S = 24 * 3600.0
 
 def temporary_name(path: Path) -> Path:
     """Return a hidden name beside a file that says which process of which machine is writing it."""
-    return path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    return path.with_name(f".{path.name}.{this_host()}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
 
 
-def commit(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing: temporary name in the same folder, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def commit(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a whole file or nothing: temporary name in the same folder, fsync, rename.
+
+    Args:
+        path: the file.
+        data: its content.
+        durable: False leaves out the fsync: no killed process can spoil the file then, but a power cut can.
+    """
     temporary = temporary_name(path)
     try:
-        with temporary.open("wb") as stream:
+        try:
+            stream = temporary.open("wb")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = temporary.open("wb")
+        with stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -49,6 +63,19 @@ def commit_new(path: Path, data: bytes) -> bool:
     return True
 
 
+def sync_filesystem(folder: Path) -> None:
+    """Wait until everything written so far to the filesystem of a folder is on the disk."""
+    if sys.platform != "linux":
+        os.sync()
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(handle):
+            raise OSError(ctypes.get_errno(), f"cannot sync {folder}")
+    finally:
+        os.close(handle)
+
+
 def is_temporary(name: str) -> bool:
     """Return whether a file name is one of :func:`temporary_name`."""
     return _TEMPORARY.match(name) is not None
@@ -59,14 +86,15 @@ def sweep(root: Path) -> list[Path]:
     removed = []
     for path in sorted(root.rglob(".*.tmp")):
         match = _TEMPORARY.match(path.name)
-        if match and _is_abandoned(path, match["host"], int(match["pid"])):
+        if match and is_abandoned(path, match["host"], int(match["pid"])):
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed
 
 
-def _is_abandoned(path: Path, host: str, pid: int) -> bool:
-    if host != _host():
+def is_abandoned(path: Path, host: str, pid: int) -> bool:
+    """Return whether the process that made a file is gone; one of another machine once the file is a day old."""
+    if host != this_host():
         try:
             return time.time() - path.stat().st_mtime > _FOREIGN_HOST_AGE_S
         except FileNotFoundError:
@@ -80,5 +108,7 @@ def _is_abandoned(path: Path, host: str, pid: int) -> bool:
     return False
 
 
-def _host() -> str:
+@functools.cache
+def this_host() -> str:
+    """Return this machine's name as it can stand in a file name."""
     return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "host"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from simgap.episodes.files import commit
+from simgap.episodes.files import commit, sync_filesystem
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.layout import (
     CHUNK_SIZE,
@@ -22,17 +21,23 @@ from simgap.episodes.layout import (
     VIDEO_PATH_30,
     data_path,
     episodes_path,
+    video_path,
 )
 from simgap.episodes.spec import SCHEMA, DatasetSpec
-from simgap.episodes.stats import exact_statistics, image_statistics
-from simgap.episodes.tables import HISTOGRAMS, features, moved_row, plain_rate, renumbered, task_table, to_bytes
+from simgap.episodes.stats import StreamingStatistics, image_statistics
+from simgap.episodes.tables import HISTOGRAMS, VIDEOS, features, number_frames, number_row, plain_rate, task_table, to_bytes
 from simgap.errors import DataError
+from simgap.provenance import file_hash
 
 SIMGAP_JSON = "meta/simgap.json"
+_BATCH = 256
+"""Episodes whose numbers are in memory at the same time."""
 
 
 def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
     """Write everything that needs all episodes, ``info.json`` last, and return the fingerprint.
+
+    Memory does not grow with the number of frames. Doing it again writes the same bytes.
 
     Args:
         root: dataset folder.
@@ -43,21 +48,27 @@ def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
         DataError: no episode, a gap in the indices, or episodes whose columns differ.
     """
     _require_whole(root, done)
-    rows = [_read(root / episodes_path(i)) for i in range(len(done))]
-    tasks = list(dict.fromkeys(str(row["tasks"][0].as_py()[0]) for row in rows))
-    frames: list[pa.Table] = []
-    first = 0
-    for index, row in enumerate(rows):
-        task = tasks.index(str(row["tasks"][0].as_py()[0]))
-        frames.append(_number(root, index, row, first, task))
-        first += int(row["length"][0].as_py())
-    numeric = _pooled(root, frames)
-    _commit_json(root / "meta" / "stats.json", _statistics(spec, numeric, rows))
-    commit(root / "meta" / "tasks.parquet", to_bytes(task_table(tasks)))
+    (root / "meta" / "info.json").unlink(missing_ok=True)
+    pool = _Pool(root, spec)
+    tasks: dict[str, int] = {}
+    for index in range(len(done)):
+        row = read_row(root / episodes_path(index))
+        frames = _numeric_frames(root / data_path(index))
+        if frames.num_rows != row.length:
+            raise DataError(
+                f"{root / data_path(index)} has {frames.num_rows} frames, its episode row says {row.length}; delete both and write the episode again"
+            )
+        task = tasks.setdefault(row.task, len(tasks))
+        number_frames(root / data_path(index), row.length, pool.frames, task)
+        number_row(root / episodes_path(index), row.length, pool.frames)
+        pool.add(index, row, task, frames)
+    _commit_json(root / "meta" / "stats.json", pool.statistics())
+    commit(root / "meta" / "tasks.parquet", to_bytes(task_table(list(tasks))))
+    sync_filesystem(root / "meta")  # the numbers were written in place
     fingerprint = content_fingerprint(root, spec.to_json())
-    summary = {"schema": SCHEMA, "spec": spec.to_json(), "fingerprint": fingerprint, "episodes": len(rows), "frames": first}
+    summary = {"schema": SCHEMA, "spec": spec.to_json(), "fingerprint": fingerprint, "episodes": len(done), "frames": pool.frames}
     _commit_json(root / SIMGAP_JSON, summary)
-    _commit_json(root / "meta" / "info.json", _info(spec, frames[0].schema, len(rows), first, len(tasks)))
+    _commit_json(root / "meta" / "info.json", _info(spec, pool.schema, len(done), pool.frames, len(tasks)))
     return fingerprint
 
 
@@ -69,30 +80,93 @@ def _require_whole(root: Path, done: set[int]) -> None:
         raise DataError(f"{root} lacks episodes {missing[:8]}{' ...' if len(missing) > 8 else ''} of 0..{max(done)}; write them, then finish")
 
 
-def _number(root: Path, index: int, row: pa.Table, first: int, task: int) -> pa.Table:
-    """Give one episode its global rows; files that already have them are left alone."""
-    path = root / data_path(index)
-    table = _read(path)
-    if table.num_rows != int(row["length"][0].as_py()):
-        raise DataError(f"{path} has {table.num_rows} frames, its episode row says {row['length'][0].as_py()}; delete both and write the episode again")
-    numbered = renumbered(table, first, task)
-    if not numbered.equals(table):
-        commit(path, to_bytes(numbered))
-    moved = moved_row(row, first)
-    if not moved.equals(row):
-        commit(root / episodes_path(index), to_bytes(moved))
-    keep = [name for name in numbered.column_names if not name.startswith(IMAGE_PREFIX)]
-    return numbered.select(keep)
+class Row(NamedTuple):
+    """What a row file says that finishing needs."""
+
+    length: int
+    task: str
+    histograms: dict[str, NDArray[np.int64]]
+    """Camera -> ``(3, 256)``."""
+    videos: dict[str, str]
+    """Camera -> SHA-256 of its video."""
 
 
-def _pooled(root: Path, frames: Sequence[pa.Table]) -> dict[str, NDArray[Any]]:
-    for index, table in enumerate(frames):
-        if not table.schema.equals(frames[0].schema):
-            ours, theirs = set(frames[0].schema), set(table.schema)
-            odd = sorted({f.name for f in ours ^ theirs}) or ["order"]
-            raise DataError(f"{root}: columns {odd} of episode {index} differ from those of episode 0; every episode needs the same extras")
-    whole = pa.concat_tables(frames)
-    return {name: column_values(whole[name]) for name in whole.column_names}
+def read_row(path: Path) -> Row:
+    """Read a row file of ours.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    try:
+        table = pq.ParquetFile(path).read(columns=["tasks", "length"], use_threads=False)
+        metadata = table.schema.metadata
+        histograms = {camera: np.array(h, dtype=np.int64) for camera, h in json.loads(metadata[HISTOGRAMS]).items()}
+        return Row(int(table["length"][0].as_py()), str(table["tasks"][0].as_py()[0]), histograms, json.loads(metadata[VIDEOS]))
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
+
+
+def is_sound(root: Path, spec: DatasetSpec, index: int) -> bool:
+    """Return whether an episode is on disk as it was written: its tables can be read whole and its videos have their hashes."""
+    try:
+        row = read_row(root / episodes_path(index))
+        frames = _read(root / data_path(index))
+        hashes = {camera: file_hash(root / video_path(index, IMAGE_PREFIX + camera)) for camera in (spec.cameras if spec.has_videos else ())}
+    except (DataError, OSError):
+        return False
+    return frames.num_rows == row.length and hashes == row.videos
+
+
+def _numeric_frames(path: Path) -> pa.Table:
+    try:
+        file = pq.ParquetFile(path)
+        return file.read(columns=[name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)], use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
+
+
+class _Pool:
+    """Statistics of all frames, a batch of episodes at a time."""
+
+    def __init__(self, root: Path, spec: DatasetSpec) -> None:
+        self._root, self._spec = root, spec
+        self._columns: dict[str, StreamingStatistics] = {}
+        self._histograms = {camera: np.zeros((3, 256), dtype=np.int64) for camera in spec.cameras}
+        self._waiting: list[pa.Table] = []
+        self.frames = 0
+        self.schema = pa.schema([])
+
+    def add(self, index: int, row: Row, task: int, frames: pa.Table) -> None:
+        if index == 0:
+            self.schema = frames.schema
+            self._columns = {name: StreamingStatistics(folder=self._root / "meta") for name in frames.column_names}
+        elif not frames.schema.equals(self.schema):
+            odd = sorted({f.name for f in set(self.schema) ^ set(frames.schema)}) or ["order"]
+            raise DataError(f"{self._root}: columns {odd} of episode {index} differ from those of episode 0; every episode needs the same extras")
+        numbers = {"index": np.arange(self.frames, self.frames + row.length), "task_index": np.full(row.length, task)}
+        for name, values in numbers.items():
+            frames = frames.set_column(frames.column_names.index(name), name, pa.array(values))
+        self._waiting.append(frames)
+        for camera, total in self._histograms.items():
+            total += row.histograms[camera]
+        self.frames += row.length
+        if len(self._waiting) >= _BATCH:
+            self._drain()
+
+    def statistics(self) -> dict[str, Any]:
+        self._drain()
+        result: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            result[name] = column.result()
+            column.close()
+        return result | {IMAGE_PREFIX + camera: image_statistics(total, self.frames) for camera, total in self._histograms.items()}
+
+    def _drain(self) -> None:
+        if self._waiting:
+            whole = pa.concat_tables(self._waiting)
+            for name, column in self._columns.items():
+                column.update(column_values(whole[name]))
+            self._waiting.clear()
 
 
 def column_values(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -115,17 +189,6 @@ def column_values(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
-def _statistics(spec: DatasetSpec, numeric: dict[str, NDArray[Any]], rows: Sequence[pa.Table]) -> dict[str, Any]:
-    result: dict[str, Any] = {name: exact_statistics(values) for name, values in numeric.items()}
-    frames = sum(int(row["length"][0].as_py()) for row in rows)
-    for camera in spec.cameras:
-        total = np.zeros((3, 256), dtype=np.int64)
-        for row in rows:
-            total += np.array(json.loads(row.schema.metadata[HISTOGRAMS])[camera], dtype=np.int64)
-        result[IMAGE_PREFIX + camera] = image_statistics(total, frames)
-    return result
-
-
 def _info(spec: DatasetSpec, schema: pa.Schema, episodes: int, frames: int, tasks: int) -> dict[str, Any]:
     return {
         "codebase_version": VERSION_30,
@@ -139,7 +202,7 @@ def _info(spec: DatasetSpec, schema: pa.Schema, episodes: int, frames: int, task
         "fps": plain_rate(spec.rate_hz),
         "splits": {"train": f"0:{episodes}"},
         "data_path": DATA_PATH_30,
-        "video_path": VIDEO_PATH_30 if spec.codec == "h264" and spec.cameras else None,
+        "video_path": VIDEO_PATH_30 if spec.has_videos else None,
         "features": features(spec, schema),
     }
 
@@ -147,7 +210,7 @@ def _info(spec: DatasetSpec, schema: pa.Schema, episodes: int, frames: int, task
 def _read(path: Path) -> pa.Table:
     try:
         return pq.ParquetFile(path).read(use_threads=False)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec
-from simgap.episodes.video import Encoding
+from simgap.episodes.video import CODECS, ENCODINGS, Codec, Encoding
 from simgap.errors import ConventionError, DataError
 from simgap.provenance import Stamp
 
+__all__ = ["CODECS", "SCHEMA", "Codec", "DatasetSpec", "differences"]
+
 SCHEMA = 1
 """Version of ``meta/simgap.json``; readers refuse others."""
-Codec = Literal["h264", "png"]
+_CODEC_DEFAULT = Encoding(crf=-1, preset="")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,23 +27,31 @@ class DatasetSpec:
     state_spec: StateSpec
     cameras: tuple[str, ...]
     image_size: tuple[int, int]
-    """``(height, width)`` in pixels; even numbers for ``h264``."""
+    """``(height, width)`` in pixels; even numbers for video codecs."""
     rate_hz: float
     stamp: Stamp
     """Where the episodes come from; resuming with another stamp is refused."""
     task_default: str = ""
     """Instruction of episodes that carry none."""
     codec: Codec = "h264"
-    """``h264`` (small, lossy) or ``png`` (exact, inside the parquet)."""
+    """``h264`` or ``av1`` (small, lossy), or ``png`` (exact, inside the parquet)."""
     robot_type: str = "simgap"
-    encoding: Encoding = field(default_factory=Encoding)
+    encoding: Encoding = _CODEC_DEFAULT
+    """Compression of videos; that of :data:`~simgap.episodes.video.ENCODINGS` unless given."""
 
     def __post_init__(self) -> None:
-        if self.codec not in ("h264", "png"):
-            raise DataError(f"dataset {self.name!r}: unknown codec {self.codec!r}; known: h264, png")
+        if self.codec not in CODECS:
+            raise DataError(f"dataset {self.name!r}: unknown codec {self.codec!r}; known: {', '.join(CODECS)}")
+        if self.encoding == _CODEC_DEFAULT:
+            object.__setattr__(self, "encoding", ENCODINGS[self.codec])
         for what, spec in (("action", self.action_spec), ("state", self.state_spec)):
             if abs(spec.rate_hz - self.rate_hz) > 1e-6:
                 raise ConventionError(f"dataset {self.name!r} runs at {self.rate_hz} Hz, its {what} spec says {spec.rate_hz} Hz; make them equal")
+
+    @property
+    def has_videos(self) -> bool:
+        """True when every camera has a video file an episode."""
+        return self.codec != "png" and bool(self.cameras)
 
     def require_writable(self) -> None:
         """Raise unless our writer can write this; foreign datasets may have odd image sizes and dotted camera names.
@@ -49,8 +59,8 @@ class DatasetSpec:
         Raises:
             DataError: names the field.
         """
-        if self.codec == "h264" and any(side % 2 for side in self.image_size):
-            raise DataError(f"dataset {self.name!r}: h264 needs even image sides, not {self.image_size}; change the size or use codec png")
+        if self.has_videos and any(side % 2 for side in self.image_size):
+            raise DataError(f"dataset {self.name!r}: {self.codec} needs even image sides, not {self.image_size}; change the size or use codec png")
         bad = [c for c in self.cameras if not c or "/" in c or "." in c]
         if bad or len(set(self.cameras)) != len(self.cameras):
             raise DataError(f"dataset {self.name!r}: camera names {list(self.cameras)} must be distinct, without '/' and '.'")

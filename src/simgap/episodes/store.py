@@ -1,8 +1,9 @@
 """The episode store: a LeRobotDataset v3.0 folder written one episode at a time, so that a kill loses at most the one in flight.
 
 Each episode is one data parquet, one MP4 a camera and one row file in ``meta/episodes``. Every file is written under a
-temporary name, fsynced and renamed; the row file comes last and commits the episode. ``info.json`` is the last file of
-:meth:`EpisodeWriter.finish`: a folder without it is unfinished and readers say so.
+temporary name, synced and renamed; the row file comes last and commits the episode. A writer in a hurry syncs once for many
+episodes (:mod:`simgap.episodes.unsynced`). ``info.json`` is the last file of :meth:`EpisodeWriter.finish`: a folder without it
+is unfinished and readers say so.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from simgap.episodes.files import commit, commit_new, sweep
-from simgap.episodes.finish import SIMGAP_JSON, finish_dataset
+from simgap.episodes.files import commit, commit_new, sweep, sync_filesystem
+from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
 from simgap.episodes.tables import episode_row, frame_table, numeric_columns, to_bytes
-from simgap.episodes.video import encode_h264
+from simgap.episodes.unsynced import Doubt, Group, doubt
+from simgap.episodes.video import VideoEncoder, require_encoder
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
 from simgap.types import Episode
@@ -29,18 +31,29 @@ __all__ = ["Codec", "DatasetSpec", "EpisodeWriter"]
 class EpisodeWriter:
     """Writes episodes into a dataset folder; several processes may write different indices of one folder at the same time."""
 
-    def __init__(self, root: Path, spec: DatasetSpec) -> None:
-        """Open a new, half-written or finished dataset of the same spec, and sweep what dead writers left.
+    def __init__(self, root: Path, spec: DatasetSpec, *, sync_every: int = 1) -> None:
+        """Open a new, half-written or finished dataset of the same spec, and put right what dead writers left.
+
+        Args:
+            root: dataset folder.
+            spec: what all its episodes share.
+            sync_every: episodes for one sync. With 1 an episode is on the disk when :meth:`write` returns. With more, a kill
+                still loses the episode in flight alone; a power cut loses those since the last sync, and the next writer sees
+                which.
 
         Raises:
             DataError: the folder holds something else, or a dataset of another spec or stamp; the message names the difference.
+            MachineError: the codec cannot be encoded here.
         """
         spec.require_writable()
+        require_encoder(spec.codec)
         self._root = Path(root)
         self._spec = DatasetSpec.from_json(json.loads(canonical_json(spec.to_json())))  # as a reader will see it: plain floats and lists
-        self._next_index, self._next_row = 0, 0  # global rows are known while one writer goes through in order; finish() settles the rest
+        self._encoder = VideoEncoder(spec.codec, spec.encoding, spec.rate_hz) if spec.has_videos else None
         self._claim()
+        self._group = Group(self._root / "meta", sync_every) if sync_every > 1 else None
         sweep(self._root)
+        self._settle_doubt()
 
     @property
     def spec(self) -> DatasetSpec:
@@ -56,7 +69,7 @@ class EpisodeWriter:
         """Return the indices of complete episodes on disk: row, frames and every video are there."""
         rows = _indices(self._root / "meta" / "episodes", ".parquet")
         complete = rows & _indices(self._root / "data", ".parquet")
-        if self._spec.codec == "h264":
+        if self._spec.has_videos:
             for camera in self._spec.cameras:
                 complete &= _indices(self._root / "videos" / (IMAGE_PREFIX + camera), ".mp4")
         return complete
@@ -79,17 +92,24 @@ class EpisodeWriter:
         if mark.exists():
             raise DataError(f"episode {index} is already in {root}; skip the indices of done() or write to a new folder")
         (root / "meta" / "info.json").unlink(missing_ok=True)
-        first_row = self._next_row if index == self._next_index else 0
-        columns = numeric_columns(episode, spec, index, first_row)
-        row = to_bytes(episode_row(columns, episode, spec, index))
-        commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)))
-        if spec.codec == "h264":
-            for camera in spec.cameras:
-                video = (encoded or {}).get(camera) or encode_h264(episode.images[camera], spec.rate_hz, spec.encoding)
-                commit(root / video_path(index, IMAGE_PREFIX + camera), video)
-        commit(mark, row)
-        if index == self._next_index:
-            self._next_index, self._next_row = index + 1, first_row + len(episode)
+        columns = numeric_columns(episode, spec, index)
+        given = encoded or {}
+        videos = {c: given.get(c) or self._encoder.encode(episode.images[c]) for c in spec.cameras} if self._encoder else {}
+        row = to_bytes(episode_row(columns, episode, spec, index, videos), with_schema=False)
+        if self._group:
+            self._group.begin()
+        durable = self._group is None
+        commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)), durable=durable)
+        for camera, video in videos.items():
+            commit(root / video_path(index, IMAGE_PREFIX + camera), video, durable=durable)
+        commit(mark, row, durable=durable)
+        if self._group:
+            self._group.end()
+
+    def flush(self) -> None:
+        """Wait until every episode written so far is on the disk."""
+        if self._group:
+            self._group.settle()
 
     def finish(self) -> str:
         """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.
@@ -99,7 +119,21 @@ class EpisodeWriter:
         Raises:
             DataError: no episode, a gap in the indices, or episodes with different columns.
         """
+        self.flush()
         return finish_dataset(self._root, self._spec, self.done())
+
+    def _settle_doubt(self) -> None:
+        """Sync what killed writers left unsynced; after a crash of the machine, first drop the rows of spoiled episodes."""
+        meta = self._root / "meta"
+        kind, marks = doubt(meta)
+        if kind is Doubt.CRASHED:
+            for index in self.done():
+                if not is_sound(self._root, self._spec, index):
+                    (self._root / episodes_path(index)).unlink()
+        if marks:
+            sync_filesystem(meta)
+            for mark in marks:
+                mark.unlink(missing_ok=True)
 
     def _claim(self) -> None:
         path = self._root / SIMGAP_JSON

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import io
+import functools
+import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,23 +16,37 @@ from numpy.typing import NDArray
 
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, INDEX_FEATURES, STATE, TIME, place
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.stats import exact_statistics, image_histogram, image_statistics
+from simgap.episodes.stats import column_statistics, image_histogram, image_statistics
 from simgap.episodes.video import encode_png, rate_fraction
 from simgap.errors import DataError
 from simgap.provenance import canonical_json
 from simgap.types import Episode
 
 HISTOGRAMS = b"simgap.image_histograms"
-"""Schema metadata of an episode row: camera -> ``(3, 256)`` counts, so that pooled image statistics stay exact."""
+"""Metadata of an episode row: camera -> ``(3, 256)`` counts, so that pooled image statistics stay exact."""
+VIDEOS = b"simgap.videos"
+"""Metadata of an episode row: camera -> SHA-256 of its video, so that a crash of the machine cannot pass for a whole episode."""
 _DTYPES = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
-def to_bytes(table: pa.Table) -> bytes:
-    """Return a table as Parquet bytes: Snappy, one row group, equal bytes for equal tables."""
-    buffer = io.BytesIO()
-    is_small = table.num_rows <= 1
-    pq.write_table(table, buffer, compression="snappy", row_group_size=max(1, table.num_rows), use_dictionary=not is_small, write_statistics=not is_small)
-    return buffer.getvalue()
+def to_bytes(table: pa.Table, *, with_schema: bool = True) -> bytes:
+    """Return a table as Parquet bytes: plain pages in one row group, equal bytes for equal tables.
+
+    Tables of one episode are a few KB; compression, dictionaries and statistics would cost more time than they save space.
+
+    Args:
+        table: its schema metadata is kept.
+        with_schema: False leaves out Arrow's own copy of the schema, half of a small file; fixed-size lists come back as lists.
+    """
+    sink = pa.BufferOutputStream()
+    metadata = table.schema.metadata or {}
+    schema = table.schema if with_schema else table.schema.remove_metadata()
+    with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=False, write_statistics=False, store_schema=with_schema) as writer:
+        writer.write_table(table if with_schema else table.replace_schema_metadata(None), row_group_size=max(1, table.num_rows))
+        if not with_schema:
+            writer.add_key_value_metadata({key.decode(): value.decode() for key, value in metadata.items()})
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def column(values: NDArray[Any], *, what: str) -> pa.Array:
@@ -59,8 +75,8 @@ def _nested(value: list[Any]) -> pa.Array:
     return pa.array([value], type=pa.list_(_element(kind)))
 
 
-def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: int = 0) -> dict[str, NDArray[Any]]:
-    """Return the numeric per-frame columns of an episode by feature name; ``index`` counts from ``first_row``, ``task_index`` is 0."""
+def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str, NDArray[Any]]:
+    """Return the numeric per-frame columns of an episode by feature name; ``index`` counts from 0 and ``task_index`` is 0 until all are there."""
     length = len(episode)
     frames = np.arange(length, dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
@@ -73,13 +89,15 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int, first_row: 
             raise DataError(f"extra column {name!r} is a reserved name, or holds '/' or 'image' which LeRobot cannot read; rename it")
         _require_storable(values, what=f"extra column {name!r}")
         columns[name] = values
-    return columns | {
-        "timestamp": (frames / spec.rate_hz).astype(np.float32),
-        "frame_index": frames,
-        "episode_index": np.full(length, index, dtype=np.int64),
-        "index": first_row + frames,
-        "task_index": np.zeros(length, dtype=np.int64),
-    }
+    return (
+        {"index": frames, "task_index": np.zeros(length, dtype=np.int64)}  # first, where set_leading() finds them
+        | columns
+        | {
+            "timestamp": (frames / spec.rate_hz).astype(np.float32),
+            "frame_index": frames,
+            "episode_index": np.full(length, index, dtype=np.int64),
+        }
+    )
 
 
 def frame_table(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec) -> pa.Table:
@@ -93,58 +111,109 @@ def frame_table(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     return pa.table(table)
 
 
-def renumbered(table: pa.Table, first_row: int, task_index: int) -> pa.Table:
-    """Return a frame table whose ``index`` starts at the global row and whose ``task_index`` is the given one."""
-    rows = np.arange(first_row, first_row + table.num_rows, dtype=np.int64)
-    table = table.set_column(table.column_names.index("index"), "index", pa.array(rows))
-    tasks = np.full(table.num_rows, task_index, dtype=np.int64)
-    return table.set_column(table.column_names.index("task_index"), "task_index", pa.array(tasks))
+def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int, videos: Mapping[str, bytes]) -> pa.Table:
+    """Return the one-row table of ``meta/episodes`` with LeRobot's columns, ours, and the statistics of the episode.
 
-
-def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int) -> pa.Table:
-    """Return the one-row table of ``meta/episodes`` with LeRobot's columns, ours, and the statistics of the episode."""
+    Args:
+        columns: of :func:`numeric_columns`.
+        episode: the episode.
+        spec: its dataset.
+        index: its place.
+        videos: camera -> the bytes of its video file.
+    """
     chunk, file = place(index)
     length = len(episode)
     row: dict[str, pa.Array] = {
-        "episode_index": pa.array([index], pa.int64()),
+        "dataset_from_index": _int(0),  # these two first, where set_leading() finds them
+        "dataset_to_index": _int(length),
+        "episode_index": _int(index),
         "tasks": pa.array([[episode.task or spec.task_default]], pa.list_(_element(pa.string()))),
-        "length": pa.array([length], pa.int64()),
+        "length": _int(length),
         "outcome": pa.array([str(episode.outcome.kind)], pa.string()),
         "outcome_detail": pa.array([episode.outcome.detail], pa.string()),
         "success": pa.array([None if episode.outcome.is_void else episode.outcome.is_success], pa.bool_()),
-        "seed": pa.array([episode.seed], pa.int64()),
+        "seed": _int(episode.seed),
         "factors": pa.array([canonical_json(dict(episode.factors))], pa.string()),
-        "data/chunk_index": pa.array([chunk], pa.int64()),
-        "data/file_index": pa.array([file], pa.int64()),
-        "dataset_from_index": pa.array([int(columns["index"][0])], pa.int64()),
-        "dataset_to_index": pa.array([int(columns["index"][0]) + length], pa.int64()),
+        "data/chunk_index": _int(chunk),
+        "data/file_index": _int(file),
     }
-    if spec.codec == "h264":
-        for camera in spec.cameras:
-            prefix = f"videos/{IMAGE_PREFIX}{camera}"
-            row[f"{prefix}/chunk_index"] = pa.array([chunk], pa.int64())
-            row[f"{prefix}/file_index"] = pa.array([file], pa.int64())
-            row[f"{prefix}/from_timestamp"] = pa.array([0.0], pa.float64())
-            row[f"{prefix}/to_timestamp"] = pa.array([length / spec.rate_hz], pa.float64())
+    for camera in videos:
+        prefix = f"videos/{IMAGE_PREFIX}{camera}"
+        row[f"{prefix}/chunk_index"] = _int(chunk)
+        row[f"{prefix}/file_index"] = _int(file)
+        row[f"{prefix}/from_timestamp"] = pa.array([0.0], pa.float64())
+        row[f"{prefix}/to_timestamp"] = pa.array([length / spec.rate_hz], pa.float64())
     histograms = {camera: image_histogram(episode.images[camera]) for camera in spec.cameras}
-    statistics = {name: exact_statistics(values) for name, values in columns.items() if name not in INDEX_FEATURES}
+    statistics = column_statistics({name: values for name, values in columns.items() if name not in INDEX_FEATURES})
     statistics |= {IMAGE_PREFIX + camera: image_statistics(h, length) for camera, h in histograms.items()}
     for name, values in statistics.items():
         for key, value in values.items():
             row[f"stats/{name}/{key}"] = _nested(value)
-    row["meta/episodes/chunk_index"] = pa.array([chunk], pa.int64())
-    row["meta/episodes/file_index"] = pa.array([file], pa.int64())
-    stored = json.dumps({camera: h.tolist() for camera, h in sorted(histograms.items())}, separators=(",", ":"))
-    return pa.table(row).replace_schema_metadata({HISTOGRAMS: stored.encode()})
+    row["meta/episodes/chunk_index"] = _int(chunk)
+    row["meta/episodes/file_index"] = _int(file)
+    metadata = {
+        HISTOGRAMS: json.dumps({camera: h.tolist() for camera, h in sorted(histograms.items())}, separators=(",", ":")),
+        VIDEOS: json.dumps({camera: hashlib.sha256(video).hexdigest() for camera, video in sorted(videos.items())}),
+    }
+    return pa.table(row).replace_schema_metadata(metadata)
 
 
-def moved_row(row: pa.Table, first_row: int) -> pa.Table:
-    """Return an episode row that starts at a global row."""
-    metadata = row.schema.metadata
-    bounds = {"dataset_from_index": first_row, "dataset_to_index": first_row + int(row["length"][0].as_py())}
-    for name, value in bounds.items():
-        row = row.set_column(row.column_names.index(name), name, pa.array([value], pa.int64()))
-    return row.replace_schema_metadata(metadata)
+def _int(value: int) -> pa.Array:
+    return pa.array([value], pa.int64())
+
+
+def number_frames(path: Path, length: int, first_row: int, task_index: int) -> None:
+    """Write ``index`` and ``task_index`` of an episode into its parquet of frames.
+
+    Raises:
+        DataError: the file is not of our layout.
+    """
+    set_leading(path, {"index": np.arange(first_row, first_row + length), "task_index": np.full(length, task_index)})
+
+
+def number_row(path: Path, length: int, first_row: int) -> None:
+    """Write the global rows of an episode into its row file.
+
+    Raises:
+        DataError: the file is not of our layout.
+    """
+    set_leading(path, {"dataset_from_index": np.array([first_row]), "dataset_to_index": np.array([first_row + length])})
+
+
+def set_leading(path: Path, columns: Mapping[str, NDArray[np.int64]]) -> None:
+    """Overwrite the first columns of a parquet file of ours in place, without reading the rest of it.
+
+    Our pages are plain, so values lie bare and in a known place. What lies between them is compared first. Writing the same
+    again changes nothing, and a kill in the middle leaves what the next call puts right.
+
+    Args:
+        path: the file.
+        columns: the leading columns in order, all of one length, ``int64``.
+
+    Raises:
+        DataError: the file begins otherwise.
+    """
+    template, is_value = _leading_template(tuple(columns), len(next(iter(columns.values()))))
+    wanted = template.copy()
+    wanted[is_value] = np.concatenate([np.ascontiguousarray(v, dtype="<i8") for v in columns.values()]).view(np.uint8)
+    with path.open("r+b", buffering=0) as stream:
+        found = np.frombuffer(stream.read(len(template)), dtype=np.uint8)
+        if len(found) != len(template) or not np.array_equal(found[~is_value], template[~is_value]):
+            raise DataError(f"{path} does not begin with plain columns {', '.join(columns)}, as our writer leaves it; write the episode again")
+        if not np.array_equal(found, wanted):
+            stream.seek(0)
+            stream.write(wanted.tobytes())
+
+
+@functools.lru_cache(maxsize=1024)
+def _leading_template(names: tuple[str, ...], length: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return how a file begins with these columns, and which of those bytes are values."""
+    begins = []
+    for fill in (0, -1):
+        data = to_bytes(pa.table({name: pa.array(np.full(length, fill, dtype=np.int64)) for name in names}))
+        footer = int.from_bytes(data[-8:-4], "little")
+        begins.append(np.frombuffer(data[: len(data) - 8 - footer], dtype=np.uint8))
+    return begins[0], begins[0] != begins[1]
 
 
 def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
@@ -152,7 +221,7 @@ def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
     result: dict[str, Any] = {}
     names = {ACTION: list(spec.action_spec.names), STATE: list(spec.state_spec.names)}
     arrow_names = {kind: name for name, kind in _DTYPES.items()}
-    for field in frames:
+    for field in sorted(frames, key=lambda f: f.name in INDEX_FEATURES):
         if field.name.startswith(IMAGE_PREFIX):
             continue
         is_list = pa.types.is_fixed_size_list(field.type)
@@ -161,15 +230,15 @@ def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
     height, width = spec.image_size
     for camera in spec.cameras:
         entry: dict[str, Any] = {
-            "dtype": "video" if spec.codec == "h264" else "image",
+            "dtype": "video" if spec.has_videos else "image",
             "shape": [height, width, 3],
             "names": ["height", "width", "channels"],
         }
-        if spec.codec == "h264":
+        if spec.has_videos:
             entry["info"] = {
                 "video.height": height,
                 "video.width": width,
-                "video.codec": "h264",
+                "video.codec": spec.codec,
                 "video.pix_fmt": "yuv420p",
                 "video.fps": plain_rate(spec.rate_hz),
                 "video.channels": 3,
