@@ -43,6 +43,8 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
     ranges: FactorRanges
     placement_factors: tuple[str, ...] = ()
     """Factors an operator sets up and can measure on the table or floor; the others are the world's own."""
+    modes: tuple[str, ...] = ()
+    """Ways in which the task can be done; where there are several, ``info["mode"]`` of the last step says which was taken, or is empty."""
     renders: bool = True
     """False leaves frames black; may be switched between steps."""
 
@@ -91,6 +93,10 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         Where it stands tells nothing about where the target is: only pixels do. None when these values allow no such pose.
         """
         raise UsageError(f"env {self.name!r} does not say how to come near its target; no probe can be trained in it")
+
+    def rest_readings(self, values: FactorValues) -> NDArray[np.float32]:
+        """Return what the encoders read, without noise, at the start of an episode with these factors, ``(S,)``."""
+        raise UsageError(f"env {self.name!r} does not say what its encoders read at the start; no probe can be trained in it")
 
     @property
     def position_tolerance_m(self) -> float:

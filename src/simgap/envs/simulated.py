@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -95,6 +95,10 @@ class TaskSettings:
     """Control periods simulated before the first observation, so that things rest and the arm droops as it does."""
     state_bound: float
     """Largest magnitude an encoder can read."""
+    instruction: Callable[[FactorValues], str] | None = None
+    """The task in words where factors decide what is asked for; ``task`` otherwise."""
+    modes: tuple[str, ...] = ()
+    """Ways in which the task can be done, for a census; empty where there is one."""
 
 
 class SimulatedEnv(TaskEnv, Generic[WorldT]):
@@ -129,7 +133,7 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         self.cameras, self.image_size, self.horizon_steps = settings.cameras, image_size, settings.horizon_steps
         self.failure_modes = settings.failure_modes
         self.factor_space, self.presets = settings.factor_space, settings.presets
-        self.placement_factors = settings.placement_factors
+        self.placement_factors, self.modes = settings.placement_factors, settings.modes
         self.ranges = ranges or settings.presets["nominal"]
         self.renders = render
         self.world = world
@@ -172,6 +176,8 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         space = self.factor_space
         values = space.sample(self.ranges, self.np_random) if given is None else space.complete(given)
         self._values = values
+        if self.settings.instruction is not None:
+            self.task = self.settings.instruction(values)
         # Two streams: a camera that is noisier must not change what the encoders read.
         self._pixel_noise, self._encoder_noise = self.np_random.spawn(2)
         self.world.apply(values)
@@ -204,6 +210,8 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         if outcome is not None:
             self._finished = True
             info = {"outcome": outcome, "is_success": outcome.is_success}
+            if self.modes:
+                info["mode"] = self._mode()
         reward = float(outcome is not None and outcome.is_success)
         return self._observe(), reward, outcome is not None and not truncated, truncated, info
 
@@ -259,6 +267,12 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
         return frames
 
+    def rest_readings(self, values: FactorValues) -> NDArray[np.float32]:
+        """Return what the encoders read, without noise, at the start of an episode; ends the running one."""
+        self._values, self._finished = self.factor_space.complete(values), True
+        self.world.apply(self._values)
+        return self.world.encoders().astype(np.float32)
+
     def landmarks(self) -> tuple[Landmark, ...]:
         """Return the things of the task where the last frame shows them, the target first."""
         return self.world.landmarks()
@@ -289,6 +303,10 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         engine, own = snapshot
         self.world.engine.restore(engine)
         (self._values, self._delayed, self._judge, self._pixel_noise, self._encoder_noise, self._steps, self._finished) = copy.deepcopy(own)
+
+    def _mode(self) -> str:
+        """Return which of :attr:`modes` the episode took, or an empty text if none."""
+        return ""
 
     def _reading_noise(self, values: FactorValues) -> float:
         """Return the standard deviation of encoder noise, state units; 0 draws nothing."""

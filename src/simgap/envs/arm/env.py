@@ -39,6 +39,8 @@ def arm_settings(
     factor_space: FactorSpace,
     presets: Mapping[str, FactorRanges],
     placement_factors: tuple[str, ...],
+    instruction: Callable[[FactorValues], str] | None = None,
+    modes: tuple[str, ...] = (),
 ) -> TaskSettings:
     """Return the settings of an arm task: SO-101 conventions at 20 Hz, a front and a wrist camera."""
     return TaskSettings(
@@ -55,6 +57,8 @@ def arm_settings(
         placement_factors=placement_factors,
         settle_steps=SETTLE_STEPS,
         state_bound=360.0,
+        instruction=instruction,
+        modes=modes,
     )
 
 
