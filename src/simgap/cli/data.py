@@ -31,10 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb and return 0 (nothing wrong) or 1 (a fault or warning was found)."""
     from simgap.checks.data import check_data, describe_data
+    from simgap.checks.foreign import check_foreign, describe_foreign
+    from simgap.cli._foreign import show_foreign, show_foreign_info
     from simgap.provenance import write_atomic
 
-    if args.action == "info":
+    if args.action == "info" and (described := describe_foreign(args.path)) is not None:
+        document, code, show = described, 0, show_foreign_info
+    elif args.action == "info":
         document, code, show = describe_data(args.path), 0, _show_info
+    elif (other := check_foreign(args.path)) is not None:
+        document, code, show = other.to_json(), 0 if other.is_clean else 1, show_foreign
     else:
         report = check_data(args.path)
         document, code, show = report.to_json(), 0 if report.is_clean else 1, _show_report

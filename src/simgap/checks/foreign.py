@@ -1,0 +1,164 @@
+"""Which kind of folder is this: statistics, actuator logs, a policy, trial logs, paired rates; each has its own reader and one report.
+
+Datasets of episodes are not recognised here; the data check reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from simgap.checks.data_report import DataReport, by_severity
+from simgap.checks.foreign_actuators import check_actuator_logs, motion_folders
+from simgap.checks.foreign_pairs import check_pair_tables, read_pairs
+from simgap.checks.foreign_policy import check_policy_folder, is_policy_folder
+from simgap.checks.foreign_tables import TextTable, read_csv
+from simgap.checks.foreign_trials import check_trial_tables, is_trial_table
+from simgap.checks.stats_files import StatisticsBlock, dialect, read_statistics
+from simgap.checks.stats_rules import judge
+from simgap.errors import DataError
+
+_DEPTH = 3
+_MOST_FILES = 2000
+_EPISODE_FILES = (".catalog", ".parquet", ".hdf5", ".h5", ".zarr")
+"""Files of episodes: whatever lies beside them, the data check reads the folder."""
+_STATISTICS_ASSUMES = (
+    "a vector ends with the gripper where only its last dimension is left unscaled",
+    "blocks of one file belong to the same robot's convention unless their ranges say otherwise",
+    "what the statistics were computed from is not here, so they are compared with themselves only",
+)
+
+
+class FolderKind(StrEnum):
+    """What a folder or file holds."""
+
+    EPISODES = "episodes"
+    """A dataset of episodes, for the data check."""
+    STATISTICS = "statistics"
+    ACTUATOR_LOGS = "actuator_logs"
+    POLICY_FOLDER = "policy_folder"
+    TRIAL_LOGS = "trial_logs"
+    SIM_REAL_PAIRS = "sim_real_pairs"
+    UNKNOWN = "unknown"
+
+
+def recognise(path: Path) -> FolderKind:
+    """Return what a folder or file holds, by its files and their headers.
+
+    Raises:
+        DataError: a file that decides cannot be read; names it.
+    """
+    if not path.exists() or (path / "meta").is_dir() or path.suffix in _EPISODE_FILES or _holds(path, _EPISODE_FILES):
+        return FolderKind.EPISODES
+    if path.is_dir():
+        if motion_folders(path):
+            return FolderKind.ACTUATOR_LOGS
+        if is_policy_folder(path):
+            return FolderKind.POLICY_FOLDER
+    tables = _tables(path)
+    if any(is_trial_table(t) for t in tables):
+        return FolderKind.TRIAL_LOGS
+    if any(read_pairs(t) is not None for t in tables):
+        return FolderKind.SIM_REAL_PAIRS
+    if any(True for _ in _blocks(path)):
+        return FolderKind.STATISTICS
+    return FolderKind.UNKNOWN if tables or _files(path, ".json") else FolderKind.EPISODES
+
+
+def check_foreign(path: Path | str) -> DataReport | None:
+    """Check what is no dataset of episodes; None where it is one, or nothing that is known here.
+
+    Raises:
+        DataError: a file cannot be read, or the folder holds tables and JSON of an unknown kind; one line that names it.
+    """
+    root = Path(path)
+    kind = recognise(root)
+    match kind:
+        case FolderKind.ACTUATOR_LOGS:
+            return check_actuator_logs(root)
+        case FolderKind.POLICY_FOLDER:
+            return check_policy_folder(root)
+        case FolderKind.TRIAL_LOGS:
+            return check_trial_tables(root, _tables(root))
+        case FolderKind.SIM_REAL_PAIRS:
+            return check_pair_tables(root, _tables(root))
+        case FolderKind.STATISTICS:
+            return check_statistics_files(root)
+        case FolderKind.UNKNOWN:
+            raise DataError(
+                f"{root} holds no dataset of episodes and nothing else that is known: statistics (mean, std, q01 ...), actuator logs "
+                "(control.csv, state_motor.csv), a policy folder (config.json), trial logs or paired rates (CSV with a success column)"
+            )
+    return None
+
+
+def check_statistics_files(root: Path) -> DataReport:
+    """Check one statistics file, or all of a folder.
+
+    Raises:
+        DataError: a file cannot be read; names it.
+    """
+    blocks = tuple(_blocks(root))
+    measured, findings = judge(blocks)
+    files = sorted({b.file for b in blocks})
+    counted: dict[str, Any] = {"files": len(files), "blocks": len(blocks), "groups": len({b.group for b in blocks if b.group})}
+    return DataReport(
+        path=str(root),
+        layout={"what": "statistics", "dialect": dialect(blocks), "files": files, "cameras": {b.key: b.size for b in blocks if b.is_image}},
+        counts=counted,
+        measurements={"statistics": measured, "groups": _groups(blocks)},
+        findings=by_severity(findings),
+        assumes=_STATISTICS_ASSUMES,
+    )
+
+
+def describe_foreign(path: Path | str) -> dict[str, Any] | None:
+    """Return what a folder that is no dataset holds, without judging it; None where it is one.
+
+    Raises:
+        DataError: as :func:`check_foreign`.
+    """
+    report = check_foreign(path)
+    if report is None:
+        return None
+    document = report.to_json()
+    return {"kind": "data_info", "schema": document["schema"], "path": document["path"], **document["layout"], "counts": document["counts"]}
+
+
+def _groups(blocks: tuple[StatisticsBlock, ...]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for b in blocks:
+        if b.group:
+            found.setdefault(b.group, {"blocks": []})["blocks"].append(b.key)
+            found[b.group] |= dict(b.counts or {})
+    return found
+
+
+def _files(path: Path, *suffixes: str) -> list[Path]:
+    """Return files of a kind in a folder, a few folders deep; the path itself where it is a file."""
+    if path.is_file():
+        return [path] if path.suffix in suffixes else []
+    found = []
+    for depth in range(_DEPTH):
+        for file in sorted(path.glob("/".join(["*"] * (depth + 1)))):
+            if file.suffix in suffixes and file.is_file():
+                found.append(file)
+            if len(found) > _MOST_FILES:
+                raise DataError(f"{path} holds more than {_MOST_FILES} files of {', '.join(suffixes)}; give one of its folders")
+    return found
+
+
+def _holds(path: Path, suffixes: tuple[str, ...]) -> bool:
+    levels = ("/".join(["*"] * (depth + 1)) for depth in range(_DEPTH if path.is_dir() else 0))
+    return any(file.suffix in suffixes for level in levels for file in path.glob(level))
+
+
+def _tables(path: Path) -> list[TextTable]:
+    return [read_csv(file) for file in _files(path, ".csv")]
+
+
+def _blocks(path: Path) -> Iterator[StatisticsBlock]:
+    for file in _files(path, ".json", ".safetensors"):
+        yield from read_statistics(file)

@@ -1,0 +1,147 @@
+"""Rollouts without outcomes: who ran when, on which clock, from which pose; what a pooled comparison would mix."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.foreign_tables import TextTable
+from simgap.checks.foreign_trial_rows import TrialTable
+
+_UNIX_NS = (1e18, 4e18)
+"""Nanoseconds since 1970 of the years 2001 to 2096; a clock since boot is far below."""
+_REGIME_NS = 60e9
+"""Two offsets further apart than a minute belong to two starts of the machine."""
+_MARKERS = {"<missing>": re.compile(r"^<missing>$"), "string:": re.compile(r"^string:")}
+
+
+def describe_metadata(trials: TrialTable) -> dict[str, Any]:
+    """Return facts about a table of rollouts without outcomes."""
+    table = trials.table
+    facts: dict[str, Any] = {"markers": _markers(table), "clocks": _clocks(table)}
+    if trials.arm is not None:
+        facts["arms"] = dict(Counter(trials.arms()))
+        date = table.find("utc_date", "date")
+        if date is not None:
+            facts["dates"] = _dates(trials.arms(), table.column(date))
+    joints = [c for c in table.columns if re.fullmatch(r"q\d+", c)]
+    if joints:
+        values = np.stack([table.numbers(c) for c in joints], axis=1)
+        reach = float(np.nanmax(np.abs(values)))
+        facts["initial_state"] = {"joints": joints, "n": len(values), "largest": reach, "unit": "rad" if reach < 2 * np.pi else "not decidable"}
+        facts["initial_state"]["spread"] = np.nanstd(values, axis=0).tolist()
+    offsets = _offsets(table)
+    if offsets is not None:
+        facts["clock_regimes"] = [{"n": len(r), "from_ns": float(r.min()), "to_ns": float(r.max())} for r in _regimes(offsets)]
+    facts["paths_not_here"] = [c for c in table.columns if re.search(r"_path$", c) and not any((table.path.parent / p).exists() for p in table.column(c)[:20])]
+    return facts
+
+
+def _markers(table: TextTable) -> dict[str, int]:
+    cells = [c for row in table.rows for c in row]
+    return {name: n for name, pattern in _MARKERS.items() if (n := sum(bool(pattern.search(c)) for c in cells))}
+
+
+def _clocks(table: TextTable) -> dict[str, str]:
+    """Return which columns of nanoseconds count from 1970 and which from the start of a machine."""
+    found = {}
+    for name in table.columns:
+        if name.endswith("_ns") and table.is_numeric(name) and "gap" not in name and "offset" not in name:
+            median = float(np.median(table.numbers(name)))
+            found[name] = "unix" if _UNIX_NS[0] < median < _UNIX_NS[1] else "monotonic"
+    return found
+
+
+def _offsets(table: TextTable) -> NDArray[np.float64] | None:
+    name = table.find("offset_ns")
+    return table.numbers(name) if name is not None and table.is_numeric(name) else None
+
+
+def _regimes(offsets: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    ordered = np.sort(offsets[np.isfinite(offsets)])
+    return np.split(ordered, np.flatnonzero(np.diff(ordered) > _REGIME_NS) + 1)
+
+
+def _dates(arms: Sequence[str], dates: Sequence[str]) -> dict[str, Any]:
+    spans = {a: sorted({d for x, d in zip(arms, dates, strict=True) if x == a}) for a in sorted(set(arms))}
+    counts = {d: dict(Counter(a for a, x in zip(arms, dates, strict=True) if x == d)) for d in sorted(set(dates))}
+    return {
+        "by_day": counts,
+        "by_arm": {a: {"first": d[0], "last": d[-1], "days": len(d)} for a, d in spans.items()},
+        "days": len(set(dates)),
+        "days_without_some_arm": sum(len(c) < len(spans) for c in counts.values()),
+        "association": _association(arms, dates),
+    }
+
+
+def _association(arms: Sequence[str], dates: Sequence[str]) -> float:
+    """Return Cramer's V of arm and date: 0 where every day has the same mix, 1 where the date tells the arm."""
+    rows, columns = sorted(set(arms)), sorted(set(dates))
+    table = np.zeros((len(rows), len(columns)))
+    for a, d in zip(arms, dates, strict=True):
+        table[rows.index(a), columns.index(d)] += 1
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+    chi2 = float(((table - expected) ** 2 / expected).sum())
+    return float(np.sqrt(chi2 / (table.sum() * max(1, min(table.shape) - 1))))
+
+
+def check_metadata(tables: Sequence[TrialTable]) -> list[DataFinding]:
+    """Return what a comparison from these tables would get wrong."""
+    found = []
+    for trials in tables:
+        facts, name = describe_metadata(trials), trials.table.path.name
+        found += [*_confounded(name, facts), *_two_clocks(name, facts)]
+        if facts["markers"]:
+            text = f"{name}: cells hold markers that are no values: {listed([f'{k} {n} times' for k, n in facts['markers'].items()])}"
+            found.append(_note("literal_markers", text, "read <missing> as missing and drop the prefix; neither is a name of something", facts["markers"]))
+        if facts["paths_not_here"]:
+            text = f"{name}: {listed(facts['paths_not_here'])} name files of another release that are not here"
+            found.append(_note("paths_not_here", text, "fetch the release if the rollouts themselves are needed", {"columns": facts["paths_not_here"]}))
+    return found
+
+
+def _note(code: str, sentence: str, remedy: str, numbers: dict[str, Any]) -> DataFinding:
+    return DataFinding(code=code, severity=Severity.NOTE, sentence=sentence, remedy=remedy, numbers=numbers)
+
+
+def _confounded(name: str, facts: dict[str, Any]) -> list[DataFinding]:
+    dates = facts.get("dates")
+    if not dates or len(dates["by_arm"]) < 2 or dates["days"] < 2:
+        return []
+    spans = dates["by_arm"]
+    apart = len({(s["first"], s["last"]) for s in spans.values()}) > 1
+    if not apart or dates["association"] < 0.3:
+        return []
+    parts = [f"{a} {s['first']} to {s['last']} ({s['days']} days)" for a, s in spans.items()]
+    return [
+        DataFinding(
+            code="arm_confounded_with_date",
+            severity=Severity.WARNING,
+            sentence=f"{name}: arms ran on different days: {listed(parts, 6)}; on {dates['days_without_some_arm']} of {dates['days']} days an arm is absent: "
+            "a pooled comparison mixes dates",
+            remedy="compare within days on which both arms ran, or block by day",
+            numbers=dates,
+        )
+    ]
+
+
+def _two_clocks(name: str, facts: dict[str, Any]) -> list[DataFinding]:
+    found = []
+    if len(set(facts["clocks"].values())) > 1:
+        parts = [f"{c} ({k})" for c, k in facts["clocks"].items()]
+        found.append(_note("two_clocks", f"{name}: two clocks side by side: {listed(parts)}", "never subtract one from the other", facts["clocks"]))
+    regimes = facts.get("clock_regimes") or []
+    if len(regimes) > 1:
+        gap = regimes[1]["from_ns"] - regimes[0]["to_ns"]
+        text = (
+            f"{name}: the offset between the clocks has {len(regimes)} regimes ({', '.join(str(r['n']) for r in regimes)} rollouts, {gap / 1e9:.0f} s apart): "
+        )
+        text += "the machine was restarted"
+        found.append(_note("clock_regimes", text, "take the offset of the right start", {"regimes": regimes}))
+    return found
