@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.envs import make_env
-from simgap.envs.base import TaskEnv
+from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.episodes.spec import Codec, DatasetSpec
 from simgap.episodes.store import EpisodeWriter
@@ -19,7 +20,7 @@ from simgap.errors import DataError
 from simgap.provenance import Stamp, child_rng, source_hash
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers import Abstain, Teacher, make_teacher
-from simgap.types import Episode
+from simgap.types import Episode, Outcome
 from simgap.workers import run_tasks
 
 MAX_ATTEMPTS = 20
@@ -83,36 +84,76 @@ class GenerateReport:
 def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float) -> Rollout:
     """Run a teacher through one episode and record it.
 
-    ``action`` holds the clean label, ``extras["executed_action"]`` what was sent with noise on it.
+    ``action`` holds the clean label, ``extras["executed_action"]`` what was sent with noise on it. Where the env can draw a
+    moment that has passed, frames are drawn after a success, so that attempts that are thrown away cost no rendering. The
+    episode of a failure has no images.
     """
-    rng = child_rng(seed, "dart")
-    obs, _ = env.reset(seed=seed, options={"factors": values})
-    rows: list[tuple[dict[str, NDArray[Any]], NDArray[np.float32], NDArray[np.float32]]] = []
-    spread = env.dart_noise * (noise_deg / USUAL_NOISE_DEG)
-    disturbance = np.zeros(len(env.action_spec))
-    while True:
-        label = teacher.label()
-        if isinstance(label, Abstain):
-            return Rollout(episode=None, abstained=label.reason)
-        # An Ornstein-Uhlenbeck walk: white noise would be filtered out by the servos.
-        disturbance = 0.7 * disturbance + spread * rng.normal(size=len(spread)) * np.sqrt(1 - 0.7**2)
-        executed = np.clip(label + disturbance, env.action_spec.low, env.action_spec.high).astype(np.float32)
-        rows.append((obs, label, executed))
-        obs, _, terminated, truncated, info = env.step(executed)
-        if terminated or truncated:
-            break
+    draws_later = env.renders and env.look() is not None
+    renders, env.renders = env.renders, env.renders and not draws_later
+    try:
+        attempt = _attempt(env, teacher, values, seed, noise_deg)
+    finally:
+        env.renders = renders
+    if attempt.outcome is None:
+        return Rollout(episode=None, abstained=attempt.abstained)
+    images: dict[str, NDArray[np.uint8]] = {}
+    if attempt.outcome.is_success:
+        images = _drawn(env, attempt.looks) if draws_later else {c: np.stack([o[c] for o in attempt.seen]) for c in env.cameras}
     episode = Episode(
-        images={c: np.stack([o[c] for o, _, _ in rows]) for c in env.cameras},
-        state=np.stack([o["state"] for o, _, _ in rows]),
-        action=np.stack([a for _, a, _ in rows]),
-        time_s=np.arange(len(rows)) / env.action_spec.rate_hz,
-        outcome=info["outcome"],
+        images=images,
+        state=np.stack([o["state"] for o in attempt.seen]),
+        action=np.stack(attempt.labels),
+        time_s=np.arange(len(attempt.labels)) / env.action_spec.rate_hz,
+        outcome=attempt.outcome,
         task=env.task,
         seed=seed,
         factors=values,
-        extras={"executed_action": np.stack([e for _, _, e in rows])},
+        extras={"executed_action": np.stack(attempt.executed)},
     )
     return Rollout(episode=episode)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What a teacher did, frame by frame."""
+
+    seen: list[ObsDict] = field(default_factory=list)
+    looks: list[Any] = field(default_factory=list)
+    labels: list[NDArray[np.float32]] = field(default_factory=list)
+    executed: list[NDArray[np.float32]] = field(default_factory=list)
+    outcome: Outcome | None = None
+    abstained: str = ""
+
+
+def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float) -> _Attempt:
+    rng = child_rng(seed, "dart")
+    spread = env.dart_noise * (noise_deg / USUAL_NOISE_DEG)
+    disturbance = np.zeros(len(env.action_spec))
+    attempt = _Attempt()
+    obs, _ = env.reset(seed=seed, options={"factors": values})
+    while attempt.outcome is None:
+        label = teacher.label()
+        if isinstance(label, Abstain):
+            attempt.abstained = label.reason
+            break
+        # An Ornstein-Uhlenbeck walk: white noise would be filtered out by the servos.
+        disturbance = 0.7 * disturbance + spread * rng.normal(size=len(spread)) * math.sqrt(1 - 0.7**2)
+        executed = np.clip(label + disturbance, env.action_spec.low, env.action_spec.high).astype(np.float32)
+        attempt.seen.append(obs)
+        attempt.looks.append(env.look())
+        attempt.labels.append(label)
+        attempt.executed.append(executed)
+        obs, _, _, _, info = env.step(executed)
+        attempt.outcome = info.get("outcome")
+    return attempt
+
+
+def _drawn(env: TaskEnv, looks: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
+    """Return the frames of an episode that is over, ``(T, H, W, 3)`` by camera."""
+    images = {camera: np.empty((len(looks), env.image_size, env.image_size, 3), dtype=np.uint8) for camera in env.cameras}
+    for k, look in enumerate(looks):
+        env.draw(look, {camera: frames[k] for camera, frames in images.items()})
+    return images
 
 
 def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetSpec:

@@ -114,6 +114,17 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """
         raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
 
+    def look(self) -> Any:
+        """Return what :meth:`draw` needs to show this moment later in the same episode, or None where frames have to be drawn at once."""
+        return None
+
+    def draw(self, look: Any, frames: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Draw a moment of this episode into frames by camera, ``(H, W, 3)`` each, in the order in which they came.
+
+        The frames are, to the last bit, those that ``step`` would have returned.
+        """
+        raise UsageError(f"env {self.name!r} cannot draw a moment that has passed; take the frames that step() returns")
+
     def snapshot(self) -> Any:
         """Return everything needed to go on exactly from here."""
         raise UsageError(f"env {self.name!r} cannot be copied in the middle of an episode; labels cannot be verified in it")

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simgap.envs._mujoco import mujoco
 from simgap.errors import MachineError
+
+
+class Look(NamedTuple):
+    """Where geoms, cameras and lights of a model are at one moment: all that a scene of geoms takes from ``mujoco.MjData``."""
+
+    geom_xpos: NDArray[np.float64]
+    geom_xmat: NDArray[np.float64]
+    cam_xpos: NDArray[np.float64]
+    cam_xmat: NDArray[np.float64]
+    light_xpos: NDArray[np.float64]
+    light_xdir: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        """Return a copy of what ``data`` holds now, 1 KB for 13 geoms."""
+        return cls(*(getattr(data, name).copy() for name in cls._fields))
+
+    def put(self, data: Any) -> None:
+        """Write it back into the data of the same model."""
+        for name, values in zip(self._fields, self, strict=True):
+            getattr(data, name)[:] = values
 
 
 class FrameRenderer:

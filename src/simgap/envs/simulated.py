@@ -18,7 +18,7 @@ from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.engines import Engine
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.landmarks import CameraPose, Landmark
-from simgap.envs.rendering import FrameRenderer, add_pixel_noise
+from simgap.envs.rendering import FrameRenderer, Look, add_pixel_noise
 from simgap.errors import UsageError
 from simgap.provenance import child_rng
 from simgap.types import Outcome
@@ -293,6 +293,17 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             lookup[list(ids)] = index
         return lookup[geoms]
 
+    def look(self) -> Look:
+        """Return where everything that cameras see is now."""
+        return Look.of(self.world.data)
+
+    def draw(self, look: Look, frames: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Draw a moment of this episode; see :class:`~simgap.envs.base.TaskEnv`."""
+        now = Look.of(self.world.data)
+        look.put(self.world.data)
+        self._draw(frames)
+        now.put(self.world.data)
+
     def snapshot(self) -> Any:
         """Return everything needed to go on exactly from here."""
         own = (self._values, self._delayed, self._judge, self._pixel_noise, self._encoder_noise, self._steps, self._finished)
@@ -323,13 +334,16 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         shape = (self.image_size, self.image_size, 3)
         if not self.renders:
             return {camera: np.zeros(shape, np.uint8) for camera in cameras}
-        renderer, sigma = self._open_renderer(), self._values["image_noise"]
         frames = {camera: np.empty(shape, np.uint8) for camera in cameras}
+        self._draw(frames)
+        return frames
+
+    def _draw(self, frames: Mapping[str, NDArray[np.uint8]]) -> None:
+        renderer, sigma = self._open_renderer(), self._values["image_noise"]
         for camera, out in frames.items():
             renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
             if sigma > 0:
                 add_pixel_noise(out, sigma, self._pixel_noise)
-        return frames
 
     def _renderer_of(self, size_px: int) -> FrameRenderer:
         if size_px == self.image_size:
