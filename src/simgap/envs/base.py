@@ -107,10 +107,10 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """Return where a camera is now; privileged."""
         raise UsageError(f"env {self.name!r} does not say where camera {camera!r} is; pixels on target cannot be measured in it")
 
-    def segment(self, camera: str, size_px: int | None = None) -> NDArray[np.int16]:
+    def segment(self, camera: str, size_px: int | None = None, *, alone: bool = False) -> NDArray[np.int16]:
         """Return which landmark each pixel shows, ``(H, W)``: an index into :meth:`landmarks`, -1 for everything else; privileged.
 
-        Frames have the env's size unless another is given.
+        Frames have the env's size unless another is given; ``alone`` draws the target as if nothing else were there.
         """
         raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
 

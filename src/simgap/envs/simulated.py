@@ -18,7 +18,7 @@ from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.engines import Engine
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.landmarks import CameraPose, Landmark
-from simgap.envs.rendering import FrameRenderer, Look, add_pixel_noise
+from simgap.envs.rendering import FrameRenderer, add_pixel_noise
 from simgap.errors import UsageError
 from simgap.provenance import child_rng
 from simgap.types import Outcome
@@ -285,24 +285,15 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             position_m=data.cam_xpos[index].copy(), rotation=data.cam_xmat[index].reshape(3, 3).copy(), fovy_deg=float(self.world.model.cam_fovy[index])
         )
 
-    def segment(self, camera: str, size_px: int | None = None) -> NDArray[np.int16]:
+    def segment(self, camera: str, size_px: int | None = None, *, alone: bool = False) -> NDArray[np.int16]:
         """Return which landmark each pixel shows, ``(H, W)``; -1 for everything else."""
-        geoms = self._renderer_of(self.image_size if size_px is None else size_px).segment(self.world.model, self.world.data, self.world.camera_id[camera])
-        lookup = np.full(self.world.model.ngeom + 1, -1, dtype=np.int16)  # the last entry is the background, geom -1
-        for index, ids in enumerate(self.world.landmark_geoms):
+        world = self.world
+        renderer = self._renderer_of(self.image_size if size_px is None else size_px)
+        geoms = renderer.segment(world.model, world.data, world.camera_id[camera], only=world.landmark_geoms[0] if alone else None)
+        lookup = np.full(world.model.ngeom + 1, -1, dtype=np.int16)  # the last entry is the background, geom -1
+        for index, ids in enumerate(world.landmark_geoms):
             lookup[list(ids)] = index
         return lookup[geoms]
-
-    def look(self) -> Look:
-        """Return where everything that cameras see is now."""
-        return Look.of(self.world.data)
-
-    def draw(self, look: Look, frames: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Draw a moment of this episode; see :class:`~simgap.envs.base.TaskEnv`."""
-        now = Look.of(self.world.data)
-        look.put(self.world.data)
-        self._draw(frames)
-        now.put(self.world.data)
 
     def snapshot(self) -> Any:
         """Return everything needed to go on exactly from here."""

@@ -23,7 +23,13 @@ class Pool(StrEnum):
     """Everything, through one linear layer: more parameters, better for texture and extent."""
 
 
+SMALLEST_PX, LARGEST_PX = 4, 256
 _LARGEST = 16_384
+
+
+def stem_stride(image_size: int) -> int:
+    """Return the stride of the first layer: the map after it has 24 to 40 cells a side, or every pixel of a smaller frame."""
+    return 1 if image_size < 48 else 2 if image_size < 80 else 4 if image_size <= 160 else 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +38,7 @@ class CnnSpec:
 
     cameras: tuple[str, ...]
     image_size: int
-    """Height and width in pixels, 48 to 256."""
+    """Height and width in pixels, 4 to 256."""
     state_size: int
     action_size: int
     chunk: int
@@ -47,8 +53,8 @@ class CnnSpec:
         wrong = {n: v for n, v in sizes.items() if type(v) is not int or not 0 < v <= _LARGEST}
         if wrong:
             raise UsageError(f"a CNN policy has whole sizes from 1 to {_LARGEST}, got {wrong}")
-        if not 48 <= self.image_size <= 256:
-            raise UsageError(f"image size {self.image_size} px is outside 48 to 256; resize the frames")
+        if not SMALLEST_PX <= self.image_size <= LARGEST_PX:
+            raise UsageError(f"image size {self.image_size} px is outside {SMALLEST_PX} to {LARGEST_PX}; resize the frames")
         if not self.cameras or self.chunk < 1 or self.state_size < 1 or self.action_size < 1:
             raise UsageError(f"a CNN policy needs a camera, a state, an action and a chunk of at least one step, got {self}")
         if self.width < 8 or self.width % 8:
@@ -56,8 +62,8 @@ class CnnSpec:
 
     @property
     def stem_stride(self) -> int:
-        """Stride of the first layer: the map after it has 24 to 32 cells a side."""
-        return 2 if self.image_size < 80 else 4 if self.image_size <= 160 else 8
+        """Stride of the first layer; see :func:`stem_stride`."""
+        return stem_stride(self.image_size)
 
     def build(self) -> ChunkNet:
         """Return a fresh network; its weights come from torch's global generator."""

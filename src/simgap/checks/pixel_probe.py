@@ -1,0 +1,248 @@
+"""The probe: a small network that has to say where the target is, from frames of one size; what it cannot see no policy will.
+
+It is the encoder a policy would get, trained on stills whose target the simulator knows (or an operator has measured), and scored on
+scenes it was not trained on. Robot poses tell nothing about the target, so that only pixels can; a blind probe that gets
+encoders and no frames is scored beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simgap.envs.base import TaskEnv
+from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.errors import DataError
+from simgap.policies.cnn import ChunkNet, CnnSpec
+from simgap.policies.inference import torch_threads
+from simgap.statistics import wilson
+
+Scene: TypeAlias = tuple[FactorValues, NDArray[np.float32] | None]
+"""Factor values, and encoder readings or None for the start."""
+PHASES = ("start", "near")
+"""Where an episode begins, and beside the target but not straight at it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ProbeSet:
+    """Labelled stills of one frame size."""
+
+    images: Mapping[str, NDArray[np.uint8]]
+    """Camera -> ``(N, size, size, 3)``."""
+    state: NDArray[np.float32]
+    """``(N, S)``, state units."""
+    target_m: NDArray[np.float32]
+    """``(N, 2)`` where the target lies, as the env says a policy has to know it."""
+    others_m: NDArray[np.float32]
+    """``(N, K, 2)`` what it could be mistaken for; K may be 0."""
+    phase: NDArray[np.str_]
+    """``(N,)`` one of the phases."""
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def rows(self, chosen: NDArray[np.intp]) -> ProbeSet:
+        """Return some rows."""
+        return ProbeSet(
+            images={k: v[chosen] for k, v in self.images.items()},
+            state=self.state[chosen],
+            target_m=self.target_m[chosen],
+            others_m=self.others_m[chosen],
+            phase=self.phase[chosen],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeSpec:
+    """How long the probe trains; enough for its error to settle, at most two minutes on two cores."""
+
+    scenes: int = 3000
+    """Scenes of each phase."""
+    held_out_share: float = 0.15
+    steps: int = 1500
+    batch: int = 64
+    learning_rate: float = 2e-3
+    width: int = 32
+    hidden: int = 128
+    threads: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseError:
+    """Held-out error in one phase."""
+
+    phase: str
+    n: int
+    median_mm: float
+    p90_mm: float
+    within_tolerance: int
+    """Scenes whose error is at most the task's tolerance."""
+    within_low: float
+    within_high: float
+    """Wilson interval of that share, 95 %."""
+    told_apart: int
+    """Scenes in which the guess lies nearer the target than anything it could be mistaken for."""
+    told_low: float
+    told_high: float
+    blind_median_mm: float
+    """Median error of guessing from the encoders alone."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def sample_scenes(env: TaskEnv, ranges: FactorRanges, count: int, rng: np.random.Generator) -> dict[str, list[Scene]]:
+    """Draw scenes of both phases.
+
+    Raises:
+        DataError: these ranges allow no near pose in 20 draws each.
+    """
+    scenes: dict[str, list[Scene]] = {phase: [] for phase in PHASES}
+    for _ in range(count):
+        scenes["start"].append((env.factor_space.sample(ranges, rng), None))
+    for _ in range(20 * count):
+        if len(scenes["near"]) == count:
+            break
+        near = env.near_target(env.factor_space.sample(ranges, rng), rng)
+        if near is not None:
+            scenes["near"].append(near)
+    if len(scenes["near"]) < count:
+        raise DataError(f"only {len(scenes['near'])} of {20 * count} draws from {ranges.name!r} gave a pose near the target; narrow the ranges")
+    return scenes
+
+
+def draw_sets(
+    env: TaskEnv,
+    scenes: Mapping[str, Sequence[Scene]],
+    sizes: Sequence[int],
+    cameras: Sequence[str],
+    rng: np.random.Generator,
+    progress: Callable[[int], None] | None = None,
+) -> dict[int, ProbeSet]:
+    """Render every scene at every size; sensor noise is drawn where the factors say so."""
+    total = sum(len(s) for s in scenes.values())
+    images = {size: {c: np.empty((total, size, size, 3), np.uint8) for c in cameras} for size in sizes}
+    state = np.empty((total, len(env.state_spec)), np.float32)
+    target, others, phases = [], [], []
+    row = 0
+    for phase, poses in scenes.items():
+        for values, readings in poses:
+            env.render_still(values, readings, cameras=())
+            landmarks = env.landmarks()
+            target.append(env.target_offset(landmarks[0].position_m))
+            others.append([env.target_offset(m.position_m) for m in landmarks if m.role == "distractor"])
+            phases.append(phase)
+            state[row] = env.rest_readings(values) if readings is None else readings
+            sigma = values.get("image_noise", 0.0)
+            for size in sizes:
+                frames = env.frames_at(size)
+                for camera in cameras:
+                    noisy = frames[camera] if sigma <= 0 else np.clip(frames[camera] + rng.normal(0.0, sigma, frames[camera].shape), 0, 255)
+                    images[size][camera][row] = noisy
+            row += 1
+            if progress:
+                progress(1)
+    common = {
+        "state": state,
+        "target_m": np.array(target, np.float32),
+        "others_m": np.array(others, np.float32).reshape(total, -1, 2),
+        "phase": np.array(phases),
+    }
+    return {size: ProbeSet(images=images[size], **common) for size in sizes}
+
+
+def train_probe(data: ProbeSet, spec: ProbeSpec) -> Callable[[ProbeSet], NDArray[np.float32]]:
+    """Train on labelled stills; return what predicts target offsets, ``(N, 2)`` m, for others."""
+    size = next(iter(data.images.values())).shape[1]
+    centre, scale = data.target_m.mean(axis=0), data.target_m.std(axis=0) + 1e-6
+    middle, spread = data.state.mean(axis=0), data.state.std(axis=0) + 1e-3
+    shape = CnnSpec(cameras=tuple(data.images), image_size=size, state_size=data.state.shape[1], action_size=2, chunk=1, width=spec.width, hidden=spec.hidden)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        network = shape.build()
+    with torch_threads(spec.threads):
+        averaged = _fit(network, data, (data.target_m - centre) / scale, (data.state - middle) / spread, spec)
+    network.load_state_dict(averaged)
+    network.eval().requires_grad_(False)
+
+    def predict(asked: ProbeSet) -> NDArray[np.float32]:
+        parts = []
+        with torch_threads(spec.threads), torch.inference_mode():
+            for start in range(0, len(asked), 256):
+                rows = slice(start, start + 256)
+                frames = [torch.from_numpy(np.ascontiguousarray(v[rows])) for v in asked.images.values()]
+                readings = torch.from_numpy(((asked.state[rows] - middle) / spread).astype(np.float32))
+                parts.append(network(frames, readings, torch.bfloat16)[:, 0].numpy())
+        return np.asarray(np.concatenate(parts) * scale + centre, dtype=np.float32)
+
+    return predict
+
+
+def _fit(network: ChunkNet, data: ProbeSet, labels: NDArray[np.float32], state: NDArray[np.float32], spec: ProbeSpec) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(spec.seed)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=spec.learning_rate, weight_decay=1e-4)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, spec.learning_rate, total_steps=spec.steps, pct_start=0.1)
+    averaged = {k: v.detach().clone() for k, v in network.state_dict().items()}
+    wanted, readings = torch.from_numpy(labels.astype(np.float32)), torch.from_numpy(state.astype(np.float32))
+    frames = [torch.from_numpy(v) for v in data.images.values()]
+    batch = min(spec.batch, len(data))
+    for step in range(spec.steps):
+        rows = torch.from_numpy(rng.choice(len(data), batch, replace=False))
+        guess = network([f[rows] for f in frames], readings[rows], torch.bfloat16)[:, 0]
+        loss = (guess - wanted[rows]).abs().mean()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+        rate.step()
+        current = network.state_dict()
+        torch._foreach_lerp_(list(averaged.values()), [current[k] for k in averaged], 1.0 - min(0.99, (1.0 + step) / (10.0 + step)))
+    return averaged
+
+
+def held_out_errors(predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: NDArray[np.float32], tolerance_m: float) -> list[PhaseError]:
+    """Score predictions by phase."""
+    found = []
+    for phase in dict.fromkeys(truth.phase.tolist()):
+        rows = truth.phase == phase
+        error = np.linalg.norm(predicted_m[rows] - truth.target_m[rows], axis=1)
+        to_others = np.linalg.norm(predicted_m[rows][:, None] - truth.others_m[rows], axis=2)
+        apart = error < to_others.min(axis=1, initial=np.inf)
+        blind = np.linalg.norm(blind_m[rows] - truth.target_m[rows], axis=1)
+        within, told = wilson(int((error <= tolerance_m).sum()), len(error)), wilson(int(apart.sum()), len(error))
+        found.append(
+            PhaseError(
+                phase=str(phase),
+                n=len(error),
+                median_mm=1000 * float(np.median(error)),
+                p90_mm=1000 * float(np.percentile(error, 90)),
+                within_tolerance=int((error <= tolerance_m).sum()),
+                within_low=within.low,
+                within_high=within.high,
+                told_apart=int(apart.sum()),
+                told_low=told.low,
+                told_high=told.high,
+                blind_median_mm=1000 * float(np.median(blind)),
+            )
+        )
+    return found
+
+
+def blind_guess(train: ProbeSet, asked: ProbeSet) -> NDArray[np.float32]:
+    """Return the best quadratic guess from encoders alone, ``(N, 2)`` m."""
+
+    def features(data: ProbeSet) -> NDArray[np.float64]:
+        scaled = (data.state - train.state.mean(axis=0)) / (train.state.std(axis=0) + 1e-3)
+        pairs = scaled[:, :, None] * scaled[:, None, :]
+        upper = np.triu_indices(scaled.shape[1])
+        return np.column_stack([np.ones(len(data)), scaled, pairs[:, upper[0], upper[1]]])
+
+    solution, *_ = np.linalg.lstsq(features(train), train.target_m.astype(np.float64), rcond=None)
+    return np.asarray(features(asked) @ solution, dtype=np.float32)
