@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -57,7 +58,7 @@ class FrameRenderer:
         try:
             self._gl = mujoco.GLContext(size, size)
             self._gl.make_current()
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+            self._context = _context(model, size)
         except Exception as error:
             raise MachineError(
                 f"cannot open an offscreen EGL context ({error}); "
@@ -65,6 +66,7 @@ class FrameRenderer:
             ) from error
         # Freed while another context is current, this one's numbers would name, and delete, the other's buffers.
         self._free = weakref.finalize(self, _free, self._gl, self._context)
+        self._free.atexit = False  # by then the driver may have closed the display; the process takes everything with it
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._rect = mujoco.MjrRect(0, 0, size, size)
         self._scene = mujoco.MjvScene(model, maxgeom=200)
@@ -86,11 +88,26 @@ class FrameRenderer:
         mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
         np.copyto(out, self._buffer[::-1])
 
-    def segment(self, model: Any, data: Any, camera_id: int) -> NDArray[np.int32]:
-        """Return the geom id that each pixel of a camera shows, ``(size, size)``; -1 where none is."""
+    def segment(self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None) -> NDArray[np.int32]:
+        """Return the geom id that each pixel of a camera shows, ``(size, size)``; -1 where none is.
+
+        Args:
+            model: as given to the constructor, or another of its make.
+            data: its state.
+            camera_id: which camera.
+            only: geoms to draw as if nothing else were there; all by default.
+        """
         self._gl.make_current()
         self._camera.fixedcamid = camera_id
-        mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        option, groups = self._option, None
+        if only is not None:
+            option, groups = mujoco.MjvOption(), model.geom_group.copy()
+            option.geomgroup[:] = 0
+            option.geomgroup[5] = 1
+            model.geom_group[list(only)] = 5
+        mujoco.mjv_updateScene(model, data, option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        if groups is not None:
+            model.geom_group[:] = groups
         flags = [int(mujoco.mjtRndFlag.mjRND_SEGMENT), int(mujoco.mjtRndFlag.mjRND_IDCOLOR)]
         self._scene.flags[flags] = 1
         mujoco.mjr_render(self._rect, self._scene, self._context)
@@ -106,6 +123,17 @@ class FrameRenderer:
     def close(self) -> None:
         """Free the context."""
         self._free()
+
+
+def _context(model: Any, size: int) -> Any:
+    """Return a context whose offscreen buffer is exactly ``size``; a context reads that from the model it is made with."""
+    whole = model.vis.global_
+    before = whole.offwidth, whole.offheight
+    whole.offwidth = whole.offheight = size
+    try:
+        return mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+    finally:
+        whole.offwidth, whole.offheight = before
 
 
 def _free(gl: Any, context: Any) -> None:
