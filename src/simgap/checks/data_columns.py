@@ -6,7 +6,7 @@ from typing import Any
 
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.episodes.layout import INDEX_FEATURES, VERSION_21
+from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_21
 from simgap.episodes.reader import Dataset
 
 _DTYPES = {"float": "float32", "double": "float64", "bool": "bool"}
@@ -14,13 +14,14 @@ _DTYPES = {"float": "float32", "double": "float64", "bool": "bool"}
 
 def check_columns(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     """Return the findings about columns and their declarations."""
-    return [*_columns(dataset), *_declarations(dataset), *_vectors(dataset, pooled)]
+    stored = [*_columns(dataset), *_declarations(dataset)] if dataset.info.is_lerobot else []  # other formats have no columns that must be
+    return [*stored, *_vectors(dataset, pooled)]
 
 
 def _columns(dataset: Dataset) -> list[DataFinding]:
     first = next(e for e in dataset.entries if e.length > 0)
-    schema = dataset.table(first.index).schema
-    features = dataset.info.features
+    schema = dataset.schema(first.index)
+    features = dataset.stored_features
     found = []
     undeclared = [n for n in schema.names if n not in features and n not in INDEX_FEATURES]
     if undeclared:
@@ -82,12 +83,12 @@ def _declarations(dataset: Dataset) -> list[DataFinding]:
                 numbers={"features": absent},
             )
         )
-    if info.version == VERSION_21 and "{chunk_index" in info.data_path + info.video_path:
+    if info.version in (VERSION_21, VERSION_20) and "{chunk_index" in info.data_path + info.video_path:
         found.append(
             DataFinding(
                 code="path_template",
                 severity=Severity.WARNING,
-                sentence=f"path templates use {{chunk_index}} ({info.data_path!r}); v2.1 fills {{episode_chunk}}, so LeRobot fails with a KeyError",
+                sentence=f"path templates use {{chunk_index}} ({info.data_path!r}); {info.version} fills {{episode_chunk}}, so LeRobot fails with a KeyError",
                 remedy="write {episode_chunk} in data_path and video_path",
                 numbers={"data_path": info.data_path, "video_path": info.video_path},
             )
@@ -128,7 +129,7 @@ def _vectors(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     matched = {j.name for j in pooled.joints}
     lonely = {"action": [n for n in pooled.action_names if n not in matched]}
     lonely["state"] = [n for k, n in enumerate(pooled.state_names) if k not in {j.state for j in pooled.joints}]
-    if pooled.matched_by_name and (lonely["action"] or lonely["state"]):
+    if pooled.matched_by_name and pooled.state_names and (lonely["action"] or lonely["state"]):
         found.append(
             DataFinding(
                 code="unmatched_dimensions",

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.files import is_temporary
-from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, VERSION_21
+from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
 
-_KNOWN_TOP = frozenset({"data", "meta", "videos", "images", "cache", "README.md", ".gitattributes", ".cache", ".git"})
+_KNOWN_TOP = frozenset({"data", "meta", "videos", "images", "cache", KEYMAP_JSON, "README.md", ".gitattributes", ".cache", ".git"})
 
 
 def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
@@ -42,8 +42,14 @@ def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
 
 def check_layout(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     """Return the findings about keys, counts, columns and places."""
-    found = [*_keys(dataset), *_counts(dataset, pooled), *_videos(dataset), *_tasks(dataset, pooled)]
-    return [*found, *_strays(dataset), *_integrity(pooled)]
+    found = [*_assumed(dataset), *_counts(dataset, pooled), *_videos(dataset), *_integrity(pooled)]
+    return [*found, *_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)] if dataset.info.is_lerobot else found
+
+
+def _assumed(dataset: Dataset) -> list[DataFinding]:
+    """Return what the reader had to assume, for the owner to confirm."""
+    remedy = "state it: a key map beside the data (simgap-map.json) or the options of `simgap data`"
+    return [DataFinding(code="assumed_by_reader", severity=Severity.NOTE, sentence=note, remedy=remedy) for note in dataset.notes]
 
 
 def _keys(dataset: Dataset) -> list[DataFinding]:
@@ -132,7 +138,7 @@ def _videos(dataset: Dataset) -> list[DataFinding]:
 
 def _tasks(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     """Compare the tasks that frames name with the table that says what they are; LeRobot opens no dataset without it."""
-    path = dataset.root / "meta" / ("tasks.jsonl" if dataset.info.version == VERSION_21 else "tasks.parquet")
+    path = dataset.root / "meta" / ("tasks.parquet" if dataset.info.version == VERSION_30 else "tasks.jsonl")
     listed_tasks = _listed_tasks(path)
     used = {int(k) for e in pooled.episodes if "task_index" in e for k in np.unique(e["task_index"])}
     if isinstance(listed_tasks, str):

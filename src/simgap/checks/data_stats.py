@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.episodes.layout import INDEX_FEATURES, VERSION_21
+from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_30
 from simgap.episodes.reader import Dataset
 from simgap.episodes.stats import QUANTILES, exact_statistics
 from simgap.provenance import read_json
@@ -43,7 +43,7 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
     measured = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
     path = dataset.root / "meta" / "stats.json"
     if not path.is_file():
-        return measured, [] if dataset.info.version == VERSION_21 else [_absent()]
+        return measured, [_absent()] if dataset.info.version in (VERSION_30, VERSION_20) else []
     stored = read_json(path)
     stored = stored if isinstance(stored, dict) else {}
     deviations = [d for k in features if isinstance(stored.get(k), dict) for d in _deviations(k, pooled.names(k), stored[k], exact[k])]

@@ -165,7 +165,7 @@ def _repeats(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     shares = {}
     for name, tables in (("action", pooled.actions), ("state", pooled.states)):
         same = np.concatenate([(np.diff(t, axis=0) == 0).all(axis=1) for t in tables] + [np.zeros(0, dtype=bool)])
-        shares[name] = float(same.mean()) if len(same) else None
+        shares[name] = float(same.mean()) if len(same) and tables[0].shape[1] else None  # what nobody measured repeats nothing
     share = shares["state"]
     if share is None or share < _REPEATED:
         return {"repeated_frames": shares}, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ def content_files(root: Path) -> list[Path]:
     return sorted(found, key=lambda p: p.relative_to(root).as_posix())
 
 
-def content_fingerprint(root: Path, spec: dict[str, Any]) -> str:
-    """Return the SHA-256 over the hashes of all content files and the spec, 64 hex digits."""
-    files = {p.relative_to(root).as_posix(): file_hash(p) for p in content_files(root)}
-    return content_hash({"files": files, "spec": spec})
+def content_fingerprint(root: Path, spec: dict[str, Any], files: Sequence[Path] | None = None) -> str:
+    """Return the SHA-256 over the hashes of all content files and the spec, 64 hex digits.
+
+    Args:
+        root: dataset folder, or the one file of a dataset.
+        spec: what else tells two datasets apart.
+        files: the content; :func:`content_files` by default.
+    """
+    home = root if root.is_dir() else root.parent
+    hashes = {p.relative_to(home).as_posix() if root.is_dir() else "": file_hash(p) for p in (content_files(root) if files is None else files)}
+    return content_hash({"files": hashes, "spec": spec})

@@ -1,11 +1,14 @@
-"""All frames of a dataset in memory, decoded once: a content-addressed cache beside the dataset is mapped on later loads."""
+"""All frames of a dataset in memory, decoded once: a content-addressed cache beside the dataset is mapped on later loads.
+
+Memory stays bounded: frames go from the decoder to the file in blocks, and what is read later is mapped, not loaded.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -16,47 +19,66 @@ from numpy.typing import NDArray
 
 from simgap.conventions import require_same
 from simgap.episodes.files import temporary_name
+from simgap.episodes.keymap import KeyMap
+from simgap.episodes.layout import CACHE
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.table import FrameTable
 from simgap.errors import ConventionError, DataError, MachineError
 from simgap.provenance import content_hash
 
-CACHE = "cache"
+__all__ = ["CACHE", "concatenate", "load_frames"]
+
 _CACHE_VERSION = "frames-1"
+IN_FLIGHT_BYTES = 256 << 20
+"""Decoded frames that may wait to be written, over all threads."""
+_MOST_IN_MEMORY = 0.5
+"""Share of the free memory that images may take where no folder at all can be written."""
 
 
-def load_frames(root: Path, *, cameras: Sequence[str] | None = None, progress: Callable[[int, int], None] | None = None, threads: int = 2) -> FrameTable:
+def load_frames(
+    root: Path | Dataset,
+    *,
+    cameras: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    threads: int = 2,
+    keymap: KeyMap | None = None,
+) -> FrameTable:
     """Return every frame of a dataset as arrays, images as ``(N, H, W, 3)`` uint8.
 
-    The first load decodes (thousands of frames a second a core) and keeps the result in ``<root>/cache`` under the content
-    fingerprint; later loads map that file and cost nothing. Where the folder cannot be written the images stay in memory.
+    The first load decodes (thousands of frames a second a core) and keeps the result beside the dataset under the content
+    fingerprint; later loads map that file and cost nothing. Where the dataset's folder cannot be written the cache goes to
+    the user's own (``$XDG_CACHE_HOME/simgap``), and only where that fails too the images stay in memory.
 
     Args:
-        root: dataset folder.
+        root: dataset, or its folder or file.
         cameras: names to load; all by default.
-        progress: called with ``(videos decoded, videos to decode)``.
+        progress: called with ``(episodes decoded, episodes to decode)``, cameras counted one by one.
         threads: decoding threads.
+        keymap: as in :func:`~simgap.episodes.reader.open_dataset`.
 
     Raises:
         DataError: an unknown camera, damaged files, or content that changed since it was finished.
+        MachineError: no disk for the cache, or no memory where no cache can be written.
     """
-    dataset = open_dataset(root)
+    dataset = root if isinstance(root, Dataset) else open_dataset(root, keymap)
     wanted = tuple(dataset.spec.cameras) if cameras is None else tuple(cameras)
     unknown = sorted(set(wanted) - set(dataset.spec.cameras))
     if unknown:
-        raise DataError(f"{root} has no cameras {unknown}; it has {sorted(dataset.spec.cameras)}")
-    episodes = [dataset.columns(e.index) for e in dataset.entries]
-    lengths = [len(c[dataset.action_key]) for c in episodes]
-    for entry, length in zip(dataset.entries, lengths, strict=True):
-        if entry.length != length:
-            raise DataError(f"{entry.data} holds {length} frames of episode {entry.index}, its index row says {entry.length}; repair meta or data")
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        raise DataError(f"{dataset.root} has no cameras {unknown}; it has {sorted(dataset.spec.cameras)}")
+    actions, states = [], []
+    for entry in dataset.entries:
+        columns = dataset.columns(entry.index)
+        actions.append(_rows(columns[dataset.action_key], len(dataset.spec.action_spec)))
+        states.append(_rows(columns[dataset.state_key], len(dataset.spec.state_spec)))
+        if entry.length != len(actions[-1]):
+            raise DataError(f"{entry.data} holds {len(actions[-1])} frames of episode {entry.index}, its index row says {entry.length}; repair meta or data")
+    starts = np.concatenate([[0], np.cumsum([len(a) for a in actions])]).astype(np.int64)
     fingerprint = dataset.fingerprint
     images = _images(dataset, wanted, starts, fingerprint, progress, threads)
     return FrameTable(
         images=images,
-        state=_stack(c[dataset.state_key] for c in episodes),
-        action=_stack(c[dataset.action_key] for c in episodes),
+        state=np.concatenate(states),
+        action=np.concatenate(actions),
         episode_start=starts,
         action_spec=dataset.spec.action_spec,
         state_spec=dataset.spec.state_spec,
@@ -102,45 +124,62 @@ def _images(
     progress: Callable[[int, int], None] | None,
     threads: int,
 ) -> dict[str, NDArray[np.uint8]]:
-    folder = dataset.root / CACHE / f"{_CACHE_VERSION}-{fingerprint[:16]}"
+    name = f"{_CACHE_VERSION}-{fingerprint[:16]}"
     shapes = {c: (int(starts[-1]), *dataset.frame_shape(c)) for c in cameras}
-    cached = {c: array for c in cameras if (array := _mapped(folder / f"{c}.npy", shapes[c])) is not None}
+    places = [dataset.cache_folder / name, _user_cache() / name]
+    cached = {c: array for c in cameras for place in reversed(places) if (array := _mapped(place / f"{c}.npy", shapes[c])) is not None}
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0
     for camera in missing:
-        cached[camera] = _cached(folder, camera, shapes[camera], _counted(_decoded(dataset, camera, starts, threads), progress, total, done))
+        parts = _decoded(dataset, camera, starts, threads, _Counter(progress, total, done))
+        cached[camera] = _cached(places, camera, shapes[camera], parts)
         done += dataset.n_episodes
     return {c: cached[c] for c in cameras}
 
 
-def _counted(parts: Iterator[NDArray[np.uint8]], progress: Callable[[int, int], None] | None, total: int, done: int) -> Iterator[NDArray[np.uint8]]:
-    for k, part in enumerate(parts, start=done + 1):
-        yield part
-        if progress is not None:
-            progress(k, total)
+class _Counter:
+    """Tells how many episodes are decoded."""
+
+    def __init__(self, report: Callable[[int, int], None] | None, total: int, done: int) -> None:
+        self._report, self._total, self._done = report, total, done
+
+    def add(self) -> None:
+        self._done += 1
+        if self._report is not None:
+            self._report(self._done, self._total)
 
 
-def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the frames of one camera, episode by episode in order; decoding runs a few episodes ahead."""
+def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: int, counter: _Counter) -> Iterator[NDArray[np.uint8]]:
+    """Yield the frames of one camera in order: short episodes decoded a few ahead, long ones block by block."""
     shape = dataset.frame_shape(camera)
     jobs = [(e.index, int(b - a)) for e, (a, b) in zip(dataset.entries, pairwise(starts), strict=True)]
-    if dataset.info.features[dataset.camera_keys[camera]].dtype == "image":
-        threads = 1  # images ride in the table, whose cache is not shared between threads
+    frame_bytes = int(np.prod(shape))
+    block = max(1, IN_FLIGHT_BYTES // frame_bytes)
+    longest = max((length for _, length in jobs), default=1)
 
-    def work(job: tuple[int, int]) -> NDArray[np.uint8]:
-        frames = np.empty((job[1], *shape), dtype=np.uint8)
-        dataset.decode(job[0], camera, frames)
+    def work(index: int, length: int, start: int = 0) -> NDArray[np.uint8]:
+        frames = np.empty((length, *shape), dtype=np.uint8)
+        dataset.decode(index, camera, frames, start)
         return frames
 
+    ahead_most = min(4 * threads, block // max(1, longest))
+    if ahead_most < 2:
+        for index, length in jobs:
+            for start in range(0, length, max(1, block // 2)):
+                yield work(index, min(max(1, block // 2), length - start), start)
+            counter.add()
+        return
     pool = ThreadPoolExecutor(max(1, threads))
     ahead: deque[Future[NDArray[np.uint8]]] = deque()
     try:
-        for job in jobs:
-            ahead.append(pool.submit(work, job))
-            if len(ahead) > 4 * threads:
+        for index, length in jobs:
+            ahead.append(pool.submit(work, index, length))
+            if len(ahead) >= ahead_most:
                 yield ahead.popleft().result()
+                counter.add()
         while ahead:
             yield ahead.popleft().result()
+            counter.add()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -153,16 +192,21 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _cached(folder: Path, camera: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Write the parts to the cache and map it; where the folder cannot be written, keep them in memory."""
-    path = folder / f"{camera}.npy"
-    temporary = temporary_name(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = temporary.open("wb")
-    except OSError:
+def _cached(places: Sequence[Path], camera: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Write the parts to the first place that can be written and map them; where none can, keep them in memory."""
+    for place in places:
+        path = place / f"{camera}.npy"
+        temporary = temporary_name(path)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            stream = temporary.open("wb")
+        except OSError:
+            continue
+        break
+    else:
         return _in_memory(shape, parts)
-    _forget_others(folder)
+    if place == places[0]:
+        _forget_others(place)
     try:
         with stream:
             np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -172,7 +216,7 @@ def _cached(folder: Path, camera: str, shape: tuple[int, ...], parts: Iterator[N
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {int(np.prod(shape)) >> 20} MiB are needed") from error
+        raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {_bytes_of(shape) >> 20} MiB are needed") from error
     finally:
         temporary.unlink(missing_ok=True)
     mapped = _mapped(path, shape)
@@ -182,6 +226,11 @@ def _cached(folder: Path, camera: str, shape: tuple[int, ...], parts: Iterator[N
 
 
 def _in_memory(shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    needed, free = _bytes_of(shape), os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > _MOST_IN_MEMORY * free:
+        raise MachineError(
+            f"no folder for decoded frames can be written and {needed >> 20} MiB do not fit into {free >> 20} MiB of free memory; set XDG_CACHE_HOME to one"
+        )
     frames, row = np.empty(shape, dtype=np.uint8), 0
     for part in parts:
         frames[row : row + len(part)] = part
@@ -192,10 +241,18 @@ def _in_memory(shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> ND
 def _forget_others(folder: Path) -> None:
     """Remove the caches of earlier contents; whoever still maps one keeps it."""
     for old in folder.parent.iterdir():
-        if old != folder:
+        if old != folder and old.name.startswith("frames-"):
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _stack(columns: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
-    parts = [np.asarray(c, dtype=np.float32).reshape(len(c), -1) for c in columns]
-    return np.concatenate(parts)
+def _user_cache() -> Path:
+    """Return the user's own folder for frames; it is shared by all datasets, so nothing in it is forgotten."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simgap" / "frames"
+
+
+def _bytes_of(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _rows(values: NDArray[Any], width: int) -> NDArray[np.float32]:
+    return np.asarray(values, dtype=np.float32).reshape(len(values), -1) if len(values) else np.zeros((0, width), dtype=np.float32)

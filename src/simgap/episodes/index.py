@@ -1,9 +1,9 @@
-"""What the meta files of a LeRobot dataset say: ``info.json``, its features, and where each episode lies (v3.0 and v2.1)."""
+"""What the meta files of a LeRobot dataset say: ``info.json``, its features, and where each episode lies (v3.0, v2.1, v2.0)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from simgap.episodes.layout import (
     DATA_PATH_21,
     DATA_PATH_30,
-    VERSION_21,
+    LEROBOT_VERSIONS,
     VERSION_30,
     VIDEO_PATH_21,
     VIDEO_PATH_30,
@@ -45,12 +45,18 @@ class Feature:
         """True for a camera, in a video or inside the parquet."""
         return self.dtype in ("video", "image")
 
+    @property
+    def is_numeric(self) -> bool:
+        """True for numbers and booleans, scalars or vectors."""
+        return self.dtype.startswith(("float", "int", "uint", "bool"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """The declared facts of a dataset; nothing here has been checked against the data."""
 
     version: str
+    """LeRobot's ``v3.0``, ``v2.1``, ``v2.0``, or the name of another format."""
     rate_hz: float
     robot_type: str
     total_episodes: int
@@ -61,6 +67,11 @@ class DatasetInfo:
     features: Mapping[str, Feature]
     raw: Mapping[str, Any]
     """The parsed file."""
+
+    @property
+    def is_lerobot(self) -> bool:
+        """True for a LeRobot folder; only there do LeRobot's files and columns have to be."""
+        return self.version in LEROBOT_VERSIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,8 +119,10 @@ def read_info(root: Path) -> DatasetInfo:
     require_content(path, limit_bytes=64 << 20)
     raw = read_json(path)
     version = raw.get("codebase_version") if isinstance(raw, dict) else None
-    if version not in (VERSION_30, VERSION_21):
-        raise DataError(f"{path} declares codebase_version {version!r}; this reader knows v3.0 and v2.1; convert the dataset with lerobot's scripts")
+    if version not in LEROBOT_VERSIONS:
+        raise DataError(
+            f"{path} declares codebase_version {version!r}; this reader knows {', '.join(LEROBOT_VERSIONS)}; convert the dataset with lerobot's scripts"
+        )
     is_30 = version == VERSION_30
     try:
         return DatasetInfo(
@@ -145,12 +158,13 @@ def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
     return tuple(found[i] for i in sorted(found))
 
 
-def read_table(path: Path, *, without: str = "\0") -> pa.Table:
+def read_table(path: Path, *, without: str = "\0", columns_without: Collection[str] = ()) -> pa.Table:
     """Read a whole Parquet file after looking at its size, empty, truncated and pointer files refused.
 
     Args:
         path: the file.
         without: columns whose names start like this stay unread.
+        columns_without: columns that stay unread, such as images.
 
     Raises:
         DataError: names the file and the fault.
@@ -162,12 +176,12 @@ def read_table(path: Path, *, without: str = "\0") -> pa.Table:
         size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
         if meta.num_rows > _MOST_ROWS or size > _MOST_BYTES:
             raise DataError(f"{path} declares {meta.num_rows} rows and {size} bytes, more than this reader accepts; split the dataset")
-        names = [n for n in file.schema_arrow.names if not n.startswith(without)]
+        names = [n for n in file.schema_arrow.names if not n.startswith(without) and n not in columns_without]
         return file.read(columns=names, use_threads=False)
     except PermissionError as error:
         raise DataError(f"{path} may not be read (permission denied); change its permissions") from error
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} is no readable Parquet file ({_first_line(error)}); it is truncated or damaged, copy it again") from error
+        raise DataError(f"{path} is no readable Parquet file ({first_line(error)}); it is truncated or damaged, copy it again") from error
 
 
 def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
@@ -230,18 +244,27 @@ def _located(root: Path, relative: str, start_s: float) -> VideoSpan:
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    for number, row in read_json_lines(path):
+        if not isinstance(row, dict):
+            raise DataError(f"{path} line {number} is no JSON object; repair it")
+        yield row
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number, value)`` of a bounded file of JSON lines; empty lines are passed over.
+
+    Raises:
+        DataError: the file is missing, empty, a pointer or no JSON lines; names the line.
+    """
     require_content(path, limit_bytes=1 << 30)
+    number = 0
     try:
         with path.open(encoding="utf-8") as handle:
             for number, line in enumerate(handle, start=1):
-                if not line.strip():
-                    continue
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise DataError(f"{path} line {number} is no JSON object; repair it")
-                yield row
+                if line.strip():
+                    yield number, json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON lines ({error}); repair it") from error
+        raise DataError(f"{path} line {number} is not JSON lines ({error}); repair it") from error
 
 
 def _feature(key: str, value: Mapping[str, Any]) -> Feature:
@@ -265,5 +288,6 @@ def _rate(value: Any, path: Path) -> float:
     return rate
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an exception of a library says, cut to one line."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -10,6 +10,11 @@ from simgap.errors import DataError
 
 VERSION_30 = "v3.0"
 VERSION_21 = "v2.1"
+VERSION_20 = "v2.0"
+LEROBOT_VERSIONS = (VERSION_30, VERSION_21, VERSION_20)
+TUB = "tub v2"
+ACT_HDF5 = "act hdf5"
+ROBOMIMIC_HDF5 = "robomimic hdf5"
 CHUNK_SIZE = 1000
 """Files of one folder; episode 1000 opens ``chunk-001``."""
 DATA_PATH_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -23,6 +28,10 @@ STATE = "observation.state"
 IMAGE_PREFIX = "observation.images."
 TIME = "time_s"
 """Our per-frame true clock; lerobot's ``timestamp`` stays positional."""
+CACHE = "cache"
+"""Folder of decoded frames inside a dataset folder."""
+KEYMAP_JSON = "simgap-map.json"
+"""What the keys of a foreign dataset mean, beside its files."""
 INDEX_FEATURES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 LFS_MARK = b"version https://git-lfs"
 

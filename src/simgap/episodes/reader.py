@@ -1,9 +1,10 @@
-"""Read LeRobot datasets, ours and others', v3.0 and v2.1, trusting nothing they say about themselves."""
+"""Read datasets, ours and others', in every format known here, trusting nothing they say about themselves."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +12,44 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from simgap.conventions import ActionSpec, Dimension, StateSpec, Unit, VectorSpec
-from simgap.episodes.fingerprint import content_files, content_fingerprint
-from simgap.episodes.finish import SIMGAP_JSON, column_values
-from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, read_entries, read_info, read_table
-from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, TIME, is_lfs_pointer, require_content
-from simgap.episodes.spec import SCHEMA, DatasetSpec
-from simgap.episodes.video import decode_image, decode_span
+from simgap.episodes.fingerprint import content_fingerprint
+from simgap.episodes.finish import column_values
+from simgap.episodes.hdf5 import open_hdf5
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
+from simgap.episodes.keymap import ACTION_ROLE, STATE_ROLE, KeyMap, stored_keymap
+from simgap.episodes.layout import CACHE, INDEX_FEATURES, TIME
+from simgap.episodes.lerobot import open_lerobot
+from simgap.episodes.recognise import Format, recognise
+from simgap.episodes.source import Opened, Source
+from simgap.episodes.spec import DatasetSpec
+from simgap.episodes.tub import open_tub
+from simgap.episodes.vectors import UNLIMITED, Vector, make_vector, require_matches
 from simgap.errors import DataError
-from simgap.provenance import Stamp, read_json
+from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome, OutcomeKind
 
-ACTION_KEYS = (ACTION, "actions")
-STATE_KEYS = (STATE, "state")
-UNLIMITED = float(np.finfo(np.float32).max)
-"""Limit of a dimension whose limits nobody stated; finite, so that it can be stored."""
+__all__ = ["UNLIMITED", "Dataset", "open_dataset"]
 
 
 class Dataset:
     """A dataset opened for reading; frames are read and decoded only when asked for."""
 
-    def __init__(self, root: Path, info: DatasetInfo, entries: tuple[EpisodeEntry, ...], spec: DatasetSpec, recorded: str | None) -> None:
+    def __init__(self, root: Path, opened: Opened, keymap: KeyMap | None) -> None:
         """Hold what :func:`open_dataset` found; use that function."""
         self.root = root
-        self.info = info
-        self.entries = entries
-        self.spec = spec
-        """Ours as stored; for other datasets what ``info.json`` allows, with ``Unit.UNKNOWN``."""
-        self._recorded = recorded
-        self._last: tuple[Path, pa.Table] | None = None
-        self._by_index = {e.index: e for e in entries}
+        self.entries = opened.entries
+        self.notes = opened.notes
+        """What the reader had to assume, one sentence each."""
+        self.keymap = keymap
+        self._source = opened.source
+        self._roles = opened.roles
+        self._recorded = opened.recorded
+        self._by_index = {e.index: e for e in opened.entries}
+        self._vectors = _vectors(root, opened, keymap)
+        made = {v.key: v.feature() for v in self._vectors.values() if not v.is_stored}
+        self.info = replace(opened.info, features={**opened.info.features, **made})
+        self.spec = opened.spec or _foreign_spec(root, self.info, self._vectors, opened.roles.cameras, keymap)
+        """Ours as stored; for other datasets what format and key map say, with ``Unit.UNKNOWN`` where they say nothing."""
 
     @property
     def is_ours(self) -> bool:
@@ -60,26 +69,45 @@ class Dataset:
     @property
     def action_key(self) -> str:
         """The feature that holds actions."""
-        return _key(self.info, ACTION_KEYS, self.root)
+        return self._vectors[ACTION_ROLE].key
 
     @property
     def state_key(self) -> str:
-        """The feature that holds encoder readings."""
-        return _key(self.info, STATE_KEYS, self.root)
+        """The feature that holds encoder readings; of width 0 where nothing was measured."""
+        return self._vectors[STATE_ROLE].key
 
     @property
     def camera_keys(self) -> dict[str, str]:
         """Camera name -> feature key."""
-        return {f.key.removeprefix(IMAGE_PREFIX): f.key for f in self.info.features.values() if f.is_image}
+        return dict(self._roles.cameras)
+
+    @property
+    def stored_features(self) -> dict[str, Feature]:
+        """The features that lie on disk, without vectors made of several."""
+        made = {v.key for v in self._vectors.values() if not v.is_stored}
+        return {k: f for k, f in self.info.features.items() if k not in made}
+
+    @property
+    def source(self) -> Source:
+        """What reads the files."""
+        return self._source
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where decoded frames are kept: in the dataset folder, or beside a dataset that is one file."""
+        return self.root.with_name(f"{self.root.name}.{CACHE}") if self.root.is_file() else self.root / CACHE
 
     @property
     def fingerprint(self) -> str:
-        """Content hash, computed from the bytes on disk.
+        """Content hash, computed from the bytes on disk and, for foreign data, what the key map says of them.
 
         Raises:
             DataError: a dataset of ours whose files changed since it was finished.
         """
-        actual = content_fingerprint(self.root, self.spec.to_json() if self.is_ours else dict(self.info.raw))
+        described = self.spec.to_json() if self.is_ours else dict(self.info.raw)
+        if self.keymap is not None:
+            described = {"info": described, "keymap": self.keymap.to_json()}
+        actual = content_fingerprint(self.root, described, self._source.content_files())
         if self._recorded is not None and actual != self._recorded:
             raise DataError(
                 f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); restore it or finish it again"
@@ -94,39 +122,30 @@ class Dataset:
 
     def columns(self, index: int) -> dict[str, NDArray[Any]]:
         """Return the numeric columns of an episode by feature name, ``(T,)`` or ``(T, k)``; no image is touched."""
-        table = self.table(index)
-        return {name: values for name in table.column_names if (values := _numeric(table[name], self.entry(index).data, name)) is not None}
+        entry, table = self.entry(index), self.table(index)
+        columns = {name: values for name in table.column_names if (values := _numeric(table[name], entry.data, name)) is not None}
+        for vector in self._vectors.values():
+            if not vector.is_stored:
+                columns[vector.key] = _joined(vector, columns, table.num_rows, entry)
+        return columns
 
     def table(self, index: int) -> pa.Table:
-        """Return the rows of an episode as stored."""
-        entry = self.entry(index)
-        if self._last is None or self._last[0] != entry.data:
-            self._last = (entry.data, read_table(entry.data))
-        table = self._last[1]
-        if "episode_index" not in table.column_names:
-            return table
-        numbers = table["episode_index"].to_numpy()
-        inside = np.flatnonzero(numbers == index)
-        if len(inside) and inside[-1] - inside[0] + 1 == len(inside):
-            return table.slice(int(inside[0]), len(inside))
-        return table.filter(pa.array(numbers == index))
+        """Return the rows of an episode as stored, images left out."""
+        return self._source.table(self.entry(index))
 
-    def decode(self, index: int, camera: str, out: NDArray[np.uint8]) -> None:
-        """Decode all frames of one camera of an episode into ``out``, ``(T, H, W, 3)`` uint8.
+    def schema(self, index: int) -> pa.Schema:
+        """Return the columns of the file an episode lies in, images among them."""
+        return self._source.schema(self.entry(index))
+
+    def decode(self, index: int, camera: str, out: NDArray[np.uint8], start: int = 0) -> None:
+        """Decode ``len(out)`` frames of one camera from frame ``start`` of an episode on into ``out``, ``(n, H, W, 3)`` uint8.
 
         Raises:
-            DataError: the video is missing, truncated or of another size.
+            DataError: the frames are missing, truncated or of another size.
         """
-        key, entry = self.camera_keys[camera], self.entry(index)
-        if self.info.features[key].dtype == "video":
-            span = entry.videos.get(key)
-            if span is None:
-                raise DataError(f"{self.root}: the index row of episode {index} names no video for {key!r}; rebuild meta/episodes")
-            require_content(span.path)
-            decode_span(span.path, span.start_s, self.info.rate_hz, out)
-            return
-        for k, row in enumerate(self.table(index)[key].to_pylist()):
-            out[k] = decode_image(row["bytes"] or b"", where=f"{entry.data} frame {k} of {key!r}")
+        self._source.decode(self.entry(index), self.camera_keys[camera], out, start)
+        for change in self.keymap.images.get(camera, ()) if self.keymap is not None else ():
+            out[:] = _IMAGE_CHANGES[change](out)
 
     def frame_shape(self, camera: str) -> tuple[int, int, int]:
         """Return ``(H, W, 3)`` of a camera as declared, channel-first declarations turned."""
@@ -134,6 +153,13 @@ class Dataset:
         if len(shape) != 3:
             raise DataError(f"{self.root}: camera {camera!r} declares shape {list(shape)}, expected [height, width, 3]")
         return (shape[1], shape[2], 3) if shape[0] == 3 and shape[2] != 3 else (shape[0], shape[1], 3)
+
+    def clock(self, index: int, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Return the time of each frame, ``(T,)`` s: the true clock where one was recorded, else the position over the rate."""
+        entry = self.entry(index)
+        named = columns.get(self._roles.time) if self._roles.time is not None else columns.get(TIME, columns.get("timestamp"))
+        values = np.arange(entry.length) / self.info.rate_hz if named is None else named
+        return values.astype(np.float64).reshape(len(values))
 
     def episode(self, index: int, *, images: bool = True) -> Episode:
         """Return one episode, with decoded frames unless ``images`` is False.
@@ -149,75 +175,102 @@ class Dataset:
         for camera in self.camera_keys if images else ():
             frames[camera] = np.empty((entry.length, *self.frame_shape(camera)), dtype=np.uint8)
             self.decode(index, camera, frames[camera])
-        clock = columns.get(TIME, columns.get("timestamp", np.arange(entry.length) / self.info.rate_hz))
-        known = {self.action_key, self.state_key, TIME, "timestamp", "frame_index", "episode_index", "index", "task_index"}
+        known = {self.action_key, self.state_key, TIME, self._roles.time, *INDEX_FEATURES}
+        known |= {part for v in self._vectors.values() for part in v.parts}
         return Episode(
             images=frames,
             state=state.astype(np.float32),
             action=action.astype(np.float32),
-            time_s=clock.astype(np.float64),
-            outcome=_outcome(entry.extra),
-            task=entry.tasks[0] if entry.tasks else "",
+            time_s=self.clock(index, columns),
+            outcome=outcome_of(entry),
+            task=entry.tasks[0] if entry.tasks else self.keymap.task if self.keymap is not None else "",
             seed=int(entry.extra.get("seed") or 0),
             factors=_factors(entry.extra.get("factors"), entry.data),
             extras={k: v for k, v in columns.items() if k not in known},
         )
 
 
-def open_dataset(path: Path | str) -> Dataset:
-    """Open a dataset folder for reading.
+_OPENERS: Mapping[Format, Callable[[Path, KeyMap | None], Opened]] = {
+    Format.LEROBOT: open_lerobot,
+    Format.TUB: open_tub,
+    Format.HDF5: open_hdf5,
+}
+
+
+def open_dataset(path: Path | str, keymap: KeyMap | None = None) -> Dataset:
+    """Open a dataset for reading: a LeRobot folder, a donkeycar tub, an HDF5 file or a folder of them.
+
+    Args:
+        path: the folder or file.
+        keymap: what keys, units and rate mean where the data do not say; put over the map that lies beside the data.
 
     Raises:
         DataError: no dataset, unknown version, Git LFS pointers, missing or unreadable files; one line that names the file.
+        UsageError: the map does not fit the dataset.
     """
     root = Path(path)
-    info = read_info(root)
-    for file in content_files(root):
-        if is_lfs_pointer(file):
-            raise DataError(f"{file} is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from")
-    entries = read_entries(root, info)
-    for data in {e.data for e in entries if e.length > 0}:
-        require_content(data)
-    stored = root / SIMGAP_JSON
-    if not stored.is_file():
-        return Dataset(root, info, entries, _foreign_spec(root, info), None)
-    ours = read_json(stored)
-    if not isinstance(ours, dict) or ours.get("schema") != SCHEMA or not isinstance(ours.get("fingerprint"), str):
-        raise DataError(f"{stored} has an unknown schema or no fingerprint; expected schema {SCHEMA} of a finished dataset; finish it again")
-    return Dataset(root, info, entries, DatasetSpec.from_json(ours["spec"]), ours["fingerprint"])
+    kind = recognise(root)
+    beside = stored_keymap(root)
+    merged = beside.merged(keymap) if beside is not None and keymap is not None else keymap or beside
+    return Dataset(root, _OPENERS[kind](root, merged), merged)
 
 
-def vector_spec(feature: Feature, rate_hz: float) -> VectorSpec:
-    """Return the convention of a foreign feature: its names, every unit unknown."""
-    width = feature.shape[0] if feature.shape else 1
-    names = feature.names if len(feature.names) == width else tuple(f"dim_{k}" for k in range(width))
-    dimensions = tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-UNLIMITED, high=UNLIMITED, is_gripper="gripper" in n.lower()) for n in names)
-    return VectorSpec(dimensions=dimensions, rate_hz=rate_hz)
+def outcome_of(entry: EpisodeEntry) -> Outcome:
+    """Return how an episode ended, void where nobody recorded it."""
+    kind, detail = entry.extra.get("outcome"), str(entry.extra.get("outcome_detail") or "")
+    if kind in tuple(OutcomeKind):
+        return Outcome(OutcomeKind(kind), detail)
+    if isinstance(entry.extra.get("success"), bool):
+        return Outcome.success() if entry.extra["success"] else Outcome.failure("not recorded")
+    return Outcome.void("outcome not recorded")
 
 
-def _foreign_spec(root: Path, info: DatasetInfo) -> DatasetSpec:
-    action: ActionSpec = vector_spec(info.features[_key(info, ACTION_KEYS, root)], info.rate_hz)
-    state: StateSpec = vector_spec(info.features[_key(info, STATE_KEYS, root)], info.rate_hz)
-    cameras = [f for f in info.features.values() if f.is_image]
-    shape = cameras[0].shape if cameras and len(cameras[0].shape) == 3 else (0, 0, 3)
+def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vector]:
+    info, roles = opened.info, opened.roles
+    made = {
+        role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root)
+        for role, parts in ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
+    }
+    if opened.spec is not None:
+        specs = {ACTION_ROLE: opened.spec.action_spec, STATE_ROLE: opened.spec.state_spec}
+        return {role: replace(vector, spec=specs[role]) for role, vector in made.items()}
+    if keymap is not None:
+        require_matches(list(keymap.dimensions), made[ACTION_ROLE].spec, made[STATE_ROLE].spec)
+    return made
+
+
+def _foreign_spec(root: Path, info: DatasetInfo, vectors: Mapping[str, Vector], cameras: Mapping[str, str], keymap: KeyMap | None) -> DatasetSpec:
+    features = [info.features[key] for key in cameras.values()]
+    shape = features[0].shape if features and len(features[0].shape) == 3 else (0, 0, 3)
     return DatasetSpec(
         name=root.name,
-        action_spec=action,
-        state_spec=state,
-        cameras=tuple(f.key.removeprefix(IMAGE_PREFIX) for f in cameras),
+        action_spec=vectors[ACTION_ROLE].spec,
+        state_spec=vectors[STATE_ROLE].spec,
+        cameras=tuple(cameras),
         image_size=(shape[1], shape[2]) if shape[0] == 3 else (shape[0], shape[1]),
         rate_hz=info.rate_hz,
         stamp=Stamp(kind="dataset", fields={"engine": "unknown", "robot": info.robot_type}),
-        codec="png" if any(f.dtype == "image" for f in cameras) else "h264",
+        task_default=keymap.task if keymap is not None else "",
+        codec="png" if any(f.dtype == "image" for f in features) else "h264",
         robot_type=info.robot_type,
     )
 
 
-def _key(info: DatasetInfo, keys: tuple[str, ...], root: Path) -> str:
-    for key in keys:
-        if key in info.features:
-            return key
-    raise DataError(f"{root}/meta/info.json has none of the features {list(keys)}; it has {sorted(info.features)}")
+_IMAGE_CHANGES: Mapping[str, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
+    "rgb": lambda frames: frames,
+    "bgr": lambda frames: frames[..., ::-1].copy(),
+    "rotate_180": lambda frames: frames[:, ::-1, ::-1].copy(),
+    "flip_vertical": lambda frames: frames[:, ::-1].copy(),
+}
+
+
+def _joined(vector: Vector, columns: Mapping[str, NDArray[Any]], length: int, entry: EpisodeEntry) -> NDArray[np.float32]:
+    parts = []
+    for key in vector.parts:
+        if key not in columns:
+            raise DataError(f"{entry.data} has no numeric column {key!r} in episode {entry.index}; it has {sorted(columns)}; repair the file or the key map")
+        parts.append(np.asarray(columns[key], dtype=np.float32).reshape(length, -1))
+    return np.concatenate(parts, axis=1) if parts else np.zeros((length, 0), dtype=np.float32)
 
 
 def _numeric(column: pa.ChunkedArray, path: Path, name: str) -> NDArray[Any] | None:
@@ -230,15 +283,6 @@ def _numeric(column: pa.ChunkedArray, path: Path, name: str) -> NDArray[Any] | N
         return column_values(column)
     except DataError as error:
         raise DataError(f"{path}: column {name!r}: {error}") from error
-
-
-def _outcome(extra: Mapping[str, Any]) -> Outcome:
-    kind, detail = extra.get("outcome"), str(extra.get("outcome_detail") or "")
-    if kind in tuple(OutcomeKind):
-        return Outcome(OutcomeKind(kind), detail)
-    if isinstance(extra.get("success"), bool):
-        return Outcome.success() if extra["success"] else Outcome.failure("not recorded")
-    return Outcome.void("outcome not recorded")
 
 
 def _factors(value: Any, path: Path) -> dict[str, float]:

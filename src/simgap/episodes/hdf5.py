@@ -1,0 +1,264 @@
+"""HDF5 episodes: one file an episode as ACT and ALOHA record them, or groups ``data/demo_k`` as robomimic keeps them.
+
+The files say neither unit nor, mostly, rate. Frames compressed as JPEG say nothing of their colour order either: recorders that
+hand RGB to OpenCV's encoder store red as blue. Frames are read as any image viewer shows them; the key map turns them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from simgap.conventions import Dimension
+from simgap.episodes.hdf5_layout import ACT, ROBOMIMIC, Layout, rate_of, robosuite_actions, task_of
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, first_line
+from simgap.episodes.keymap import KeyMap, resolve
+from simgap.episodes.layout import require_content
+from simgap.episodes.recognise import HDF5_SUFFIXES
+from simgap.episodes.source import Opened, Source, require_frame
+from simgap.episodes.video import decode_image
+from simgap.errors import DataError, MachineError
+
+if TYPE_CHECKING:
+    import h5py
+
+_MOST_EPISODES = 1_000_000
+_MOST_VALUES = 1 << 28
+_MOST_BYTES = 1 << 42
+_LARGEST_SIDE = 8192
+_WIDEST = 4096
+"""Columns of a vector; wider tables are simulator states or point clouds."""
+
+
+class _Camera(NamedTuple):
+    """How a camera's frames are stored."""
+
+    shape: tuple[int, int, int]
+    is_compressed: bool
+    is_channel_first: bool
+
+
+class Hdf5Source(Source):
+    """Reads groups of HDF5 files; a file is open only while it is read."""
+
+    def __init__(self, files: Sequence[Path], groups: dict[int, str], cameras: dict[str, _Camera], numeric: Sequence[str]) -> None:
+        """Hold where each episode lies and how each camera is stored."""
+        self._files = files
+        self._groups = groups
+        self._cameras = cameras
+        self._numeric = numeric
+
+    def schema(self, entry: EpisodeEntry) -> pa.Schema:
+        """Return the columns of :meth:`table`."""
+        return self.table(entry).schema
+
+    def table(self, entry: EpisodeEntry) -> pa.Table:
+        """Return every table of numbers that has one row a frame."""
+        columns: dict[str, Any] = {}
+        with opened(entry.data) as file:
+            group = file[self._groups[entry.index]]
+            for key in self._numeric:
+                item = _item(group, key, entry)
+                if item.shape[:1] != (entry.length,):
+                    raise DataError(f"{entry.data}: {key!r} of episode {entry.index} has shape {item.shape}, expected {entry.length} rows; drop the episode")
+                columns[key] = _column(np.asarray(item[()]))
+        frames = np.arange(entry.length, dtype=np.int64)
+        columns["frame_index"], columns["episode_index"] = pa.array(frames), pa.array(np.full(entry.length, entry.index, dtype=np.int64))
+        return pa.table(columns)
+
+    def decode(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int = 0) -> None:
+        """Copy raw frames, or decode compressed ones; padding behind a JPEG's end does no harm."""
+        camera = self._cameras[key]
+        with opened(entry.data) as file:
+            item = _item(file[self._groups[entry.index]], key, entry)
+            if len(item) < start + len(out):
+                raise DataError(f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording was cut, drop the episode")
+            rows = item[start : start + len(out)]
+        for k, row in enumerate(rows):
+            where = f"{entry.data} frame {start + k} of {key!r}"
+            image = decode_image(bytes(row), where=where) if camera.is_compressed else np.moveaxis(row, 0, -1) if camera.is_channel_first else row
+            require_frame(image, out[k], where)
+            out[k] = image
+
+    def content_files(self) -> list[Path]:
+        """Return the files."""
+        return list(self._files)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    """Open an HDF5 file for reading, whatever breaks inside told as one line.
+
+    Raises:
+        DataError: the file is missing, a pointer, truncated or damaged.
+        MachineError: h5py is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise MachineError(f"{path} is HDF5, and h5py is not installed; pip install 'simgap[hdf5]'") from error
+    require_content(path, limit_bytes=_MOST_BYTES)
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as HDF5 ({first_line(error)}); it is truncated or damaged, copy it again") from error
+
+
+def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
+    """Open an HDF5 file, or a folder of them, all of one layout.
+
+    Raises:
+        DataError: damaged files, unknown or mixed layouts, no rate, no action or state.
+        UsageError: a key map that does not fit.
+        MachineError: h5py is not installed.
+    """
+    files = sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=_natural) if root.is_dir() else [root]
+    entries, groups, layout = _episodes(root, files)
+    first = entries[0]
+    notes: list[str] = []
+    with opened(first.data) as file:
+        group = file[groups[first.index]]
+        features, cameras = _features(group, first, layout, notes)
+        attributes = {**dict(file.attrs), **dict(file[layout.parent].attrs if layout.parent else {}), **dict(group.attrs)}
+    stated = keymap.rate_hz if keymap is not None else None
+    rate_hz = stated if stated is not None else rate_of(attributes)
+    if rate_hz is None:
+        raise DataError(f"{root} does not say how many frames a second it has; state it with --rate-hz (ALOHA records at 50)")
+    guess = layout.guess(features)
+    roles = resolve(root, features, guess, keymap)
+    compressed = sorted(name for name, key in roles.cameras.items() if cameras[key].is_compressed and (keymap is None or name not in keymap.images))
+    if compressed:
+        words = f"frames of {', '.join(compressed)} are JPEGs whose colour order the file does not state, read as an image viewer shows them"
+        notes.append(f"{words}; look at one, then say --image {compressed[0]}=rgb or =bgr")
+    known: dict[str, tuple[Dimension, ...]] = {}
+    if layout is ROBOMIMIC and "actions" in features:
+        known = {"actions": robosuite_actions(attributes, features["actions"].shape[0])}
+    info = DatasetInfo(
+        version=layout.name,
+        rate_hz=rate_hz,
+        robot_type=layout.robot(attributes),
+        total_episodes=len(entries),
+        total_frames=sum(e.length for e in entries),
+        chunks_size=1000,
+        data_path="",
+        video_path="",
+        features=features,
+        raw={"format": layout.name, "rate_hz": rate_hz, "keys": sorted(features)},
+    )
+    source = Hdf5Source(files, groups, cameras, [k for k, f in features.items() if f.is_numeric])
+    return Opened(info=info, entries=tuple(entries), source=source, roles=roles, dimensions=known, notes=tuple(notes))
+
+
+def _episodes(root: Path, files: Sequence[Path]) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:
+    """List the episodes of all files."""
+    entries: list[EpisodeEntry] = []
+    groups: dict[int, str] = {}
+    layouts: dict[Layout, Path] = {}
+    for path in files:
+        with opened(path) as file:
+            layout = next((layout for layout in (ROBOMIMIC, ACT) if layout.fits(file)), None)
+            if layout is None:
+                raise DataError(f"{path} has {sorted(file)[:8]} at its top; expected action and observations (ACT, ALOHA) or data/demo_k (robomimic)")
+            layouts.setdefault(layout, path)
+            if len(layouts) > 1:
+                raise DataError(f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in layouts.items())}; put each layout in a folder of its own")
+            masks = layout.masks(file)
+            for name in layout.episodes(file):
+                index = len(entries)
+                if index >= _MOST_EPISODES:
+                    raise DataError(f"{root} holds more than {_MOST_EPISODES} episodes; split it")
+                action = file[name].get(layout.action)
+                if action is None or action.shape[:1] in ((), (0,)):
+                    raise DataError(f"{path}: {name} has no frames in {layout.action!r}; drop the episode")
+                groups[index] = name
+                extra = {"group": f"{path.name}:{name}"} | ({"masks": masks[name]} if name in masks else {})
+                task = task_of(dict(file[name].attrs), dict(file[layout.parent].attrs) if layout.parent else {})
+                entries.append(EpisodeEntry(index=index, length=int(action.shape[0]), tasks=(task,) if task else (), data=path, videos={}, extra=extra))
+    if not entries:
+        raise DataError(f"{root} holds no episode; expected files episode_0.hdf5 ... or groups data/demo_0 ...")
+    return entries, groups, next(iter(layouts))
+
+
+def _features(group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: list[str]) -> tuple[dict[str, Feature], dict[str, _Camera]]:
+    """Return what an episode holds: tables of numbers, and cameras."""
+    features: dict[str, Feature] = {}
+    cameras: dict[str, _Camera] = {}
+    odd: list[str] = []
+    for key, item in _walk(group, entry.data):
+        if layout.skips(key):
+            continue
+        camera = _camera(item, key, entry) if layout.is_camera(key, item) else None
+        if camera is not None:
+            cameras[key] = camera
+            features[key] = Feature(key=key, dtype="image", shape=camera.shape, names=("height", "width", "channels"))
+        elif item.dtype.kind in "fiub" and item.ndim in (1, 2) and item.shape[0] == entry.length and item.size <= _MOST_VALUES:
+            width = item.shape[1] if item.ndim == 2 else 1
+            if 0 < width <= _WIDEST:
+                features[key] = Feature(key=key, dtype=str(np.dtype(item.dtype)), shape=(width,), names=())
+        else:
+            odd.append(f"{key} {item.shape} {item.dtype}")
+    if odd:
+        notes.append(f"not read, being neither numbers by frame nor colour images: {', '.join(odd[:6])}{' ...' if len(odd) > 6 else ''}")
+    return features, cameras
+
+
+def _walk(group: h5py.Group, path: Path, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the datasets below a group; what would lead out of the file is refused."""
+    import h5py
+
+    for name in sorted(group):
+        link = group.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise DataError(f"{path}: {prefix}{name} is a link into another file; copy the data into one file")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            if depth < 4:
+                yield from _walk(item, path, f"{prefix}{name}/", depth + 1)
+        elif isinstance(item, h5py.Dataset):
+            if item.is_virtual or item.external:
+                raise DataError(f"{path}: the values of {prefix}{name} lie in other files; copy them into one file")
+            yield f"{prefix}{name}", item
+
+
+def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None:
+    """Return how frames are stored, or None where they are no colour images."""
+    if item.dtype.kind == "u" and item.ndim == 4 and item.dtype.itemsize == 1:
+        _, a, b, c = item.shape
+        shape = (a, b, c) if c == 3 else (b, c, a) if a == 3 else None
+        if shape is None or max(shape) > _LARGEST_SIDE:
+            return None
+        return _Camera(shape=shape, is_compressed=False, is_channel_first=c != 3)
+    is_bytes = (item.ndim == 2 and item.dtype == np.uint8) or (item.ndim == 1 and item.dtype.kind in "OSV")
+    if is_bytes and len(item):
+        data = bytes(item[0])
+        if not data.startswith((b"\xff\xd8", b"\x89PNG")):
+            return None
+        height, width, _ = decode_image(data, where=f"{entry.data} frame 0 of {key!r}").shape
+        return _Camera(shape=(height, width, 3), is_compressed=True, is_channel_first=False)
+    return None
+
+
+def _item(group: h5py.Group, key: str, entry: EpisodeEntry) -> h5py.Dataset:
+    item = group.get(key)
+    if item is None:
+        raise DataError(f"{entry.data} has no {key!r} in episode {entry.index} ({group.name}), which the first episode has; drop one of the two")
+    return item
+
+
+def _column(values: NDArray[Any]) -> pa.Array:
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sort ``episode_10`` behind ``episode_9``."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", path.name) if part]

@@ -1,0 +1,198 @@
+"""The two ways episodes lie in HDF5 files: ACT's and robomimic's; their names, rates and what their attributes say."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgap.conventions import Dimension, Reference, Unit
+from simgap.episodes.index import Feature
+from simgap.episodes.layout import ACT_HDF5, ROBOMIMIC_HDF5
+from simgap.episodes.source import Roles
+
+if TYPE_CHECKING:
+    import h5py
+
+_RATE_NAMES = ("rate_hz", "fps", "hz", "control_freq", "frequency")
+_LOW_DIM = ("eef_pos", "eef_quat", "gripper_qpos")
+"""What robomimic's own low-dimensional policies see of each arm, in its order."""
+
+
+class Layout(ABC):
+    """One way of laying out episodes."""
+
+    name: str
+    action: str
+    """Key of the actions, below the group of an episode."""
+    parent: str
+    """Group whose attributes hold for all episodes; empty for the top."""
+
+    @abstractmethod
+    def fits(self, file: h5py.File) -> bool:
+        """Return whether a file is laid out so."""
+
+    @abstractmethod
+    def episodes(self, file: h5py.File) -> list[str]:
+        """Return the groups of the episodes, in order."""
+
+    @abstractmethod
+    def masks(self, file: h5py.File) -> dict[str, str]:
+        """Return episode group -> the names of the subsets its owner put it in."""
+
+    @abstractmethod
+    def skips(self, key: str) -> bool:
+        """Return whether a key holds nothing for us."""
+
+    @abstractmethod
+    def is_camera(self, key: str, item: h5py.Dataset) -> bool:
+        """Return whether a key is where this layout keeps images."""
+
+    @abstractmethod
+    def guess(self, features: Mapping[str, Feature]) -> Roles:
+        """Return what the layout's own names say."""
+
+    @abstractmethod
+    def robot(self, attributes: Mapping[str, Any]) -> str:
+        """Return the robot, as far as it is stated."""
+
+
+class _Act(Layout):
+    name, action, parent = ACT_HDF5, "action", ""
+
+    def fits(self, file: h5py.File) -> bool:
+        return "action" in file and "observations" in file
+
+    def episodes(self, file: h5py.File) -> list[str]:
+        return ["/"]
+
+    def masks(self, file: h5py.File) -> dict[str, str]:
+        return {}
+
+    def skips(self, key: str) -> bool:
+        return key == "compress_len"  # lengths of JPEGs by camera, in the recorder's order of cameras, which the file does not keep
+
+    def is_camera(self, key: str, item: h5py.Dataset) -> bool:
+        return "/images/" in f"/{key}" and "depth" not in key.lower()
+
+    def guess(self, features: Mapping[str, Feature]) -> Roles:
+        state = [k for k in ("observations/qpos", "observations/state", "observations/joint_states") if k in features][:1]
+        action = [self.action] if self.action in features else []
+        return Roles(action=tuple(action), state=tuple(state), cameras=_cameras(features))
+
+    def robot(self, attributes: Mapping[str, Any]) -> str:
+        return "act simulation" if bool(attributes.get("sim", False)) else "act robot"
+
+
+class _Robomimic(Layout):
+    name, action, parent = ROBOMIMIC_HDF5, "actions", "data"
+
+    def fits(self, file: h5py.File) -> bool:
+        return "data" in file and any(re.fullmatch(r"demo_\d+", k) for k in file["data"])
+
+    def episodes(self, file: h5py.File) -> list[str]:
+        return [f"data/{k}" for k in sorted((k for k in file["data"] if re.fullmatch(r"demo_\d+", k)), key=lambda k: int(k[5:]))]
+
+    def masks(self, file: h5py.File) -> dict[str, str]:
+        found: dict[str, list[str]] = {}
+        for mask in sorted(file.get("mask", {})):
+            for name in file["mask"][mask][()]:
+                found.setdefault(f"data/{_text(name)}", []).append(mask)
+        return {name: ",".join(masks) for name, masks in found.items()}
+
+    def skips(self, key: str) -> bool:
+        return key.startswith(("next_obs/", "datagen_info/"))
+
+    def is_camera(self, key: str, item: h5py.Dataset) -> bool:
+        return key.startswith("obs/") and "depth" not in key.lower() and item.dtype.kind in "uOSV"
+
+    def guess(self, features: Mapping[str, Feature]) -> Roles:
+        arms = sorted({m[1] for k in features if (m := re.fullmatch(r"obs/(robot\d+)_eef_pos", k))})
+        state = [f"obs/{arm}_{part}" for arm in arms for part in _LOW_DIM if f"obs/{arm}_{part}" in features]
+        state = state or [k for k in ("obs/joint_states", "obs/gripper_states") if k in features]
+        action = [self.action] if self.action in features else []
+        return Roles(action=tuple(action), state=tuple(state), cameras=_cameras(features))
+
+    def robot(self, attributes: Mapping[str, Any]) -> str:
+        robots = environment(attributes).get("env_kwargs", {}).get("robots", "unknown")
+        return "+".join(map(str, robots)) if isinstance(robots, list) else str(robots)
+
+
+ACT, ROBOMIMIC = _Act(), _Robomimic()
+
+
+def rate_of(attributes: Mapping[str, Any]) -> float | None:
+    """Return the rate a file states, in Hz, or None."""
+    found = [attributes[k] for k in _RATE_NAMES if k in attributes]
+    found.append(environment(attributes).get("env_kwargs", {}).get("control_freq"))
+    for value in found:
+        if isinstance(value, (int, float, np.number)) and 0.0 < float(value) < 1e5:
+            return float(value)
+    return None
+
+
+def robosuite_actions(attributes: Mapping[str, Any], width: int) -> tuple[Dimension, ...]:
+    """Return the convention of a robosuite action where the stored controller settings state it, else nothing.
+
+    A pose controller with inputs of -1 to 1 scales them to metres and radians a step; the gripper's -1 is open.
+    """
+    controller = environment(attributes).get("env_kwargs", {}).get("controller_configs")
+    if not isinstance(controller, dict) or controller.get("type") not in ("OSC_POSE", "OSC_POSITION"):
+        return ()
+    is_unit = _all(controller.get("input_min"), -1) and _all(controller.get("input_max"), 1) and isinstance(controller.get("control_delta"), bool)
+    axes = ("x", "y", "z", "roll", "pitch", "yaw")[: 6 if controller["type"] == "OSC_POSE" else 3]
+    if not is_unit or width != len(axes) + 1:
+        return ()
+    reference = Reference.DELTA if controller["control_delta"] else Reference.ABSOLUTE
+    moved = [Dimension(name=f"eef.{axis}", unit=Unit.NORMALISED, low=-1.0, high=1.0, reference=reference) for axis in axes]
+    return (*moved, Dimension(name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False))
+
+
+def task_of(episode: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
+    """Return the instruction a file carries, or nothing."""
+    for attributes in (episode, parent):
+        for key in ("language_instruction", "task", "instruction", "lang"):
+            if isinstance(attributes.get(key), (str, bytes)):
+                return _text(attributes[key])
+    problem = _json(parent.get("problem_info"))
+    words = problem.get("language_instruction")
+    return str(words) if isinstance(words, str) else str(environment(parent).get("env_name", ""))
+
+
+def environment(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return robomimic's ``env_args``, empty where there are none or they cannot be read."""
+    found = _json(attributes.get("env_args"))
+    if not isinstance(found.get("env_kwargs", {}), dict):
+        return {}
+    return found
+
+
+def _cameras(features: Mapping[str, Feature]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, feature in features.items():
+        if feature.is_image:
+            name = re.sub(r"_(image|rgb)$", "", key.rpartition("/")[2]).replace(".", "_")
+            found[key if name in found else name] = key
+    return found
+
+
+def _all(value: Any, wanted: float) -> bool:
+    return value is not None and bool(np.all(np.asarray(value, dtype=object) == wanted))
+
+
+def _json(value: Any) -> dict[str, Any]:
+    if not isinstance(value, (str, bytes)) or len(value) > (4 << 20):
+        return {}
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

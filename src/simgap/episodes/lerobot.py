@@ -1,0 +1,158 @@
+"""LeRobot folders, ours and others': v3.0, v2.1 and v2.0, several episodes a file or one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from simgap.episodes.fingerprint import content_files
+from simgap.episodes.finish import SIMGAP_JSON
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, first_line, read_entries, read_info, read_table
+from simgap.episodes.keymap import KeyMap, resolve
+from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, is_lfs_pointer, require_content
+from simgap.episodes.source import Opened, Roles, Source, require_frame
+from simgap.episodes.spec import SCHEMA, DatasetSpec
+from simgap.episodes.video import decode_image, decode_span
+from simgap.errors import DataError, UsageError
+from simgap.provenance import read_json
+
+ACTION_KEYS = (ACTION, "actions")
+STATE_KEYS = (STATE, "state")
+
+
+class LeRobotSource(Source):
+    """Parquet rows; frames in MP4 files or as images inside the Parquet files."""
+
+    def __init__(self, root: Path, info: DatasetInfo) -> None:
+        """Hold the folder; nothing is read yet."""
+        self._root = root
+        self._info = info
+        self._images = [f.key for f in info.features.values() if f.dtype == "image"]
+        self._last: tuple[Path, pa.Table] | None = None
+
+    def schema(self, entry: EpisodeEntry) -> pa.Schema:
+        """Return the columns of the file an episode lies in."""
+        require_content(entry.data)
+        try:
+            return pq.read_schema(entry.data)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{entry.data} is no readable Parquet file ({first_line(error)}); it is truncated or damaged, copy it again") from error
+
+    def table(self, entry: EpisodeEntry) -> pa.Table:
+        """Return the rows of an episode; a file that holds several is read once for all that follow each other."""
+        table = self._file(entry.data)
+        rows = _rows(table, entry.index)
+        return table.slice(int(rows[0]), len(rows)) if _are_consecutive(rows) else table.take(pa.array(rows))
+
+    def decode(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int = 0) -> None:
+        """Decode frames of a camera, from the key frame before them on, or only the row groups they lie in."""
+        if self._info.features[key].dtype == "image":
+            self._decode_images(entry, key, out, start)
+            return
+        span = entry.videos.get(key)
+        if span is None:
+            raise DataError(f"{self._root}: the index row of episode {entry.index} names no video for {key!r}; rebuild meta/episodes")
+        require_content(span.path)
+        decode_span(span.path, span.start_s + start / self._info.rate_hz, self._info.rate_hz, out)
+
+    def content_files(self) -> list[Path]:
+        """Return data, videos, index and tasks."""
+        return content_files(self._root)
+
+    def _file(self, path: Path) -> pa.Table:
+        last = self._last  # one read of the attribute: another thread may replace it
+        if last is None or last[0] != path:
+            last = (path, read_table(path, columns_without=self._images))
+            self._last = last
+        return last[1]
+
+    def _decode_images(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int) -> None:
+        rows = _rows(self._file(entry.data), entry.index)[start : start + len(out)]
+        if len(rows) != len(out):
+            raise DataError(f"{entry.data} holds {start + len(rows)} frames of episode {entry.index}, {start + len(out)} were asked for; repair meta or data")
+        try:
+            file = pq.ParquetFile(entry.data)
+            first = 0
+            for group in range(file.metadata.num_row_groups):
+                n = file.metadata.row_group(group).num_rows
+                wanted = np.flatnonzero((rows >= first) & (rows < first + n))
+                if len(wanted):
+                    column = file.read_row_group(group, columns=[key], use_threads=False)[key]
+                    for k in wanted:
+                        where = f"{entry.data} frame {start + int(k)} of {key!r}"
+                        image = decode_image(_bytes(column[int(rows[k]) - first].as_py(), where), where=where)
+                        require_frame(image, out[k], where)
+                        out[k] = image
+                first += n
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise DataError(f"{entry.data} has no readable image column {key!r} ({first_line(error)}); it is damaged, copy it again") from error
+
+
+def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
+    """Open a LeRobot folder.
+
+    Raises:
+        DataError: no dataset, unknown version, Git LFS pointers, missing or unreadable files.
+        UsageError: a key map that does not fit, or one for a dataset of ours.
+    """
+    info = read_info(root)
+    source = LeRobotSource(root, info)
+    for file in source.content_files():
+        if is_lfs_pointer(file):
+            raise DataError(f"{file} is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from")
+    entries = read_entries(root, info)
+    for data in {e.data for e in entries if e.length > 0}:
+        require_content(data)
+    stored = root / SIMGAP_JSON
+    if stored.is_file():
+        if keymap is not None:
+            raise UsageError(f"{root} states its own convention, and a key map cannot overrule it; convert the dataset, or leave the map away")
+        return _ours(info, entries, source, stored)
+    roles = resolve(root, info.features, _guess(info), keymap)
+    return Opened(info=info, entries=entries, source=source, roles=roles, dimensions={})
+
+
+def _ours(info: DatasetInfo, entries: tuple[EpisodeEntry, ...], source: Source, stored: Path) -> Opened:
+    ours = read_json(stored)
+    if not isinstance(ours, dict) or ours.get("schema") != SCHEMA or not isinstance(ours.get("fingerprint"), str):
+        raise DataError(f"{stored} has an unknown schema or no fingerprint; expected schema {SCHEMA} of a finished dataset; finish it again")
+    spec = DatasetSpec.from_json(ours["spec"])
+    guess = _guess(info)
+    if len(spec.state_spec):
+        guess = resolve(stored.parent.parent, info.features, guess, None)
+    elif not guess.action:
+        raise DataError(f"{stored.parent}/info.json has none of the features {list(ACTION_KEYS)}; it has {sorted(info.features)}")
+    return Opened(info=info, entries=entries, source=source, roles=guess, dimensions={}, spec=spec, recorded=ours["fingerprint"])
+
+
+def _guess(info: DatasetInfo) -> Roles:
+    """Return what LeRobot's names, and openpi's, say without a map."""
+    cameras: dict[str, str] = {}
+    for feature in info.features.values():
+        if feature.is_image:
+            name = feature.key.removeprefix(IMAGE_PREFIX).removeprefix("observation.")
+            cameras[feature.key if name in cameras else name] = feature.key
+    action, state = ([k for k in keys if k in info.features][:1] for keys in (ACTION_KEYS, STATE_KEYS))
+    return Roles(action=tuple(action), state=tuple(state), cameras=cameras)
+
+
+def _rows(table: pa.Table, index: int) -> NDArray[np.int64]:
+    """Return the rows of an episode in a file; a file without the column is that of one episode."""
+    if "episode_index" not in table.column_names:
+        return np.arange(table.num_rows)
+    return np.flatnonzero(table["episode_index"].to_numpy() == index)
+
+
+def _are_consecutive(rows: NDArray[np.int64]) -> bool:
+    return len(rows) > 0 and int(rows[-1] - rows[0]) + 1 == len(rows)
+
+
+def _bytes(value: object, where: str) -> bytes:
+    data = value.get("bytes") if isinstance(value, dict) else value
+    if not isinstance(data, bytes):
+        raise DataError(f"{where} holds no image bytes but {type(data).__name__}; LeRobot embeds them in the Parquet file, convert the dataset again")
+    return data
