@@ -157,18 +157,18 @@ COMMON_SHIFTS: dict[str, dict[str, Range]] = {
     "encoder": {**{f"{j}_zero_offset_deg": (-2.0, 2.0) for j in SO101_JOINTS[:5]}, "encoder_noise_deg": (0.0, 0.2)},
 }
 """Shifts of every arm task."""
-_WIDE: dict[str, Range] = {
+LOOKS_WIDE: dict[str, Range] = {
     **{f"front_camera_d{a}_m": (-0.02, 0.02) for a in "xyz"},
     **{f"front_camera_{a}_deg": (-3.0, 3.0) for a in ("pitch", "yaw", "roll")},
     "light_intensity": (0.55, 1.4),
     "light_warmth": (-0.6, 0.6),
-    "action_latency_steps": (0.0, 2.0),
 }
+_WIDE: dict[str, Range] = {**LOOKS_WIDE, "action_latency_steps": (0.0, 2.0)}
 """Where training randomises less than the shifted test set moves: the test has to leave the training set."""
 _SHIFT_ORDER = ("placement", "bins", "post", "sizes", "light", "colour", "front_camera", "wrist_camera", "contact", "actuator", "latency", "encoder")
 
 
-def presets_of(nominal: Mapping[str, Range], shifts: Mapping[str, Mapping[str, Range]]) -> Mapping[str, FactorRanges]:
+def presets_of(nominal: Mapping[str, Range], shifts: Mapping[str, Mapping[str, Range]]) -> dict[str, FactorRanges]:
     """Return ``nominal``, ``shifted`` (every group together), ``wide`` (for training) and ``shifted:<group>`` for each group alone."""
     base = FactorRanges(dict(nominal), "nominal")
     ordered = {name: shifts[name] for name in sorted(shifts, key=_SHIFT_ORDER.index)}
@@ -181,15 +181,22 @@ def presets_of(nominal: Mapping[str, Range], shifts: Mapping[str, Mapping[str, R
     return presets
 
 
-ARM_PRESETS: Mapping[str, FactorRanges] = presets_of(
-    _NOMINAL,
-    {
-        "placement": {"target_x_m": (0.13, 0.225), "target_y_m": (-0.12, 0.12)},
-        "colour": {"target_hue_deg": (-15.0, 15.0), "distractor_hue_deg": (-15.0, 15.0), "table_grey": (0.3, 0.75)},
-        **CUBE_SHIFTS,
-        **COMMON_SHIFTS,
-    },
-)
+_PICK_SHIFTS: dict[str, dict[str, Range]] = {
+    "placement": {"target_x_m": (0.13, 0.225), "target_y_m": (-0.12, 0.12)},
+    "colour": {"target_hue_deg": (-15.0, 15.0), "distractor_hue_deg": (-15.0, 15.0), "table_grey": (0.3, 0.75)},
+    **CUBE_SHIFTS,
+    **COMMON_SHIFTS,
+}
+_SCENES: dict[str, dict[str, Range]] = {
+    "clean": {f"distractor{i}_distance_m": (0.12, 0.14) for i in (1, 2)},
+    # Close by, and turned from blue and yellow towards green-blue and the orange of a red cube in warm light.
+    "cluttered": {**{f"distractor{i}_distance_m": (0.055, 0.07) for i in (1, 2)}, "distractor_hue_deg": (-30.0, -20.0)},
+    "looks": {**_PICK_SHIFTS["colour"], **_PICK_SHIFTS["light"], **_PICK_SHIFTS["front_camera"], **_PICK_SHIFTS["wrist_camera"], **LOOKS_WIDE},
+}
+"""Scenes that differ from nominal in nothing but what the cameras see: for the pixel floor."""
+
+_BY_GROUP = presets_of(_NOMINAL, _PICK_SHIFTS)
+ARM_PRESETS: Mapping[str, FactorRanges] = _BY_GROUP | {name: _BY_GROUP["nominal"].override(scene, name) for name, scene in _SCENES.items()}
 
 
 class CubePose(NamedTuple):
