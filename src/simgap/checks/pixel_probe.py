@@ -14,13 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.errors import DataError
 from simgap.policies.cnn import ChunkNet, CnnSpec
 from simgap.policies.inference import torch_threads
-from simgap.statistics import wilson
+from simgap.statistics import Estimate, wilson
 
 Scene: TypeAlias = tuple[FactorValues, NDArray[np.float32] | None]
 """Factor values, and encoder readings or None for the start."""
@@ -80,16 +81,13 @@ class PhaseError:
     phase: str
     n: int
     median_mm: float
+    median_interval_mm: tuple[float, float]
+    """95 %, from order statistics: no distribution is assumed."""
     p90_mm: float
-    within_tolerance: int
-    """Scenes whose error is at most the task's tolerance."""
-    within_low: float
-    within_high: float
-    """Wilson interval of that share, 95 %."""
-    told_apart: int
-    """Scenes in which the guess lies nearer the target than anything it could be mistaken for."""
-    told_low: float
-    told_high: float
+    placed: Estimate
+    """Scenes whose error is at most the task's tolerance; Wilson."""
+    told_apart: Estimate
+    """Scenes in which the guess lies nearer the target than anything it could be mistaken for; Wilson."""
     blind_median_mm: float
     """Median error of guessing from the encoders alone."""
 
@@ -198,7 +196,7 @@ def _fit(network: ChunkNet, data: ProbeSet, labels: NDArray[np.float32], state: 
         guess = network([f[rows] for f in frames], readings[rows], torch.bfloat16)[:, 0]
         loss = (guess - wanted[rows]).abs().mean()
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimiser.step()
         rate.step()
@@ -216,23 +214,26 @@ def held_out_errors(predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: 
         to_others = np.linalg.norm(predicted_m[rows][:, None] - truth.others_m[rows], axis=2)
         apart = error < to_others.min(axis=1, initial=np.inf)
         blind = np.linalg.norm(blind_m[rows] - truth.target_m[rows], axis=1)
-        within, told = wilson(int((error <= tolerance_m).sum()), len(error)), wilson(int(apart.sum()), len(error))
         found.append(
             PhaseError(
                 phase=str(phase),
                 n=len(error),
                 median_mm=1000 * float(np.median(error)),
+                median_interval_mm=_median_interval(1000 * error),
                 p90_mm=1000 * float(np.percentile(error, 90)),
-                within_tolerance=int((error <= tolerance_m).sum()),
-                within_low=within.low,
-                within_high=within.high,
-                told_apart=int(apart.sum()),
-                told_low=told.low,
-                told_high=told.high,
+                placed=wilson(int((error <= tolerance_m).sum()), len(error)),
+                told_apart=wilson(int(apart.sum()), len(error)),
                 blind_median_mm=1000 * float(np.median(blind)),
             )
         )
     return found
+
+
+def _median_interval(values: NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Return the 95 % interval of a median: the order statistics between which it lies by the binomial law."""
+    ordered = np.sort(values)
+    below = int(binom.ppf(0.025, len(ordered), 0.5))
+    return float(ordered[max(below - 1, 0)]), float(ordered[min(len(ordered) - below, len(ordered) - 1)])
 
 
 def blind_guess(train: ProbeSet, asked: ProbeSet) -> NDArray[np.float32]:
