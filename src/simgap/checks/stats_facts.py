@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,16 @@ def outlier_ratio(block: StatisticsBlock) -> NDArray[np.float64]:
     """Return how far the extremes lie beyond the quantiles, the larger side, ``(D,)``; 0 where undefined."""
     sides = side_ratios(block).values()
     return np.nan_to_num(np.max(np.nan_to_num(np.stack(list(sides)), nan=0.0), axis=0)) if sides else np.zeros(block.size)
+
+
+def std_over_state(action: StatisticsBlock, blocks: Sequence[StatisticsBlock]) -> dict[str, Any]:
+    """Return the spread of each action over that of the state at the same place, where both are there; small ratios hint at differences."""
+    if action.key not in ("action", "actions") or "std" not in action.values:
+        return {}
+    for state in blocks:
+        if state.key in ("state", "observation.state", "proprio") and state.group == action.group and "std" in state.values:
+            n = min(action.size, state.size)
+            spread = state.values["std"][:n]
+            ratio = action.values["std"][:n] / np.where(spread > 0, spread, np.nan)
+            return {"std_over_state": [None if not np.isfinite(r) else float(r) for r in ratio]}
+    return {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.stats_bounds import averaged_quantiles, contradictions, impossible_std, polluted_targets
-from simgap.checks.stats_facts import facts_of, gripper_dimensions, gripper_facts, outlier_ratio, trailing_zeros
+from simgap.checks.stats_facts import facts_of, gripper_dimensions, gripper_facts, outlier_ratio, std_over_state, trailing_zeros
 from simgap.checks.stats_files import StatisticsBlock
 from simgap.episodes.layout import INDEX_FEATURES
 
@@ -27,7 +27,7 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     whole = [b for b in blocks if b.is_even]
     live = [b for b in whole if not b.is_all_zero and b.key not in INDEX_FEATURES]
     bookkeeping = [b for b in whole if b.key in INDEX_FEATURES]
-    measured = {b.name: facts_of(b) for b in whole}
+    measured = {b.name: facts_of(b) | std_over_state(b, whole) for b in whole}
     rules: tuple[Callable[[Sequence[StatisticsBlock]], list[DataFinding]], ...] = (
         contradictions,
         impossible_std,
@@ -44,7 +44,19 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     for rule in rules:
         found += rule(live)
     found += [*contradictions(bookkeeping), *averaged_quantiles(bookkeeping)]
+    if live:
+        found.append(_unnamed(live))
     return measured, found
+
+
+def _unnamed(blocks: Sequence[StatisticsBlock]) -> DataFinding:
+    return DataFinding(
+        code="dimensions_unnamed",
+        severity=Severity.NOTE,
+        sentence=f"nothing here names the dimensions of {listed([b.name for b in blocks])}, their units, or whether actions are absolute or differences",
+        remedy="take names and units from the dataset; spreads alone (std of action over std of state) can only hint at differences",
+        numbers={"dimensions": {b.name: b.size for b in blocks}},
+    )
 
 
 def _uneven(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
