@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from simgap.checks.data_limits import check_limits
 from simgap.checks.data_pairing import check_pairing, swapped_columns
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_requested import check_requested
 from simgap.checks.data_tracking import Relation, Tracking, is_idle, track
+from simgap.checks.units import unit_pair
 
 _LONG_LAG_S = 0.4
 _PLAUSIBLE = (0.67, 1.5)
 """Scales between these can be gain, sag or calibration; beyond them something else is wrong."""
-_FACTORS = {
-    "radians for degrees": np.pi / 180,
-    "degrees for radians": 180 / np.pi,
-    "a fraction for percent": 0.01,
-    "percent for a fraction": 100.0,
-    "radians for servo ticks": np.pi / 2048,
-    "servo ticks for radians": 2048 / np.pi,
-    "degrees for servo ticks": 360 / 4096,
-    "servo ticks for degrees": 4096 / 360,
-    "metres for millimetres": 0.001,
-    "millimetres for metres": 1000.0,
-}
+_OFFSET = 0.05
+"""Offset at rest, in ranges of the action, that sag and play stay under."""
 
 
 def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -33,7 +24,7 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     tracks = track(pooled)
     rate = pooled.dataset.info.rate_hz
     measured = {t.name: t.to_json(rate) for t in tracks}
-    found = [*_unmatched(pooled), *_echo(tracks), *_stuck(tracks)]
+    found = [*_unmatched(pooled), *_echo(tracks), *_stuck(tracks), *check_requested(pooled), *check_limits(pooled)]
     alive = [t for t in tracks if t.relation is Relation.TRACKED]
     delta = _delta(alive)
     found += delta
@@ -46,7 +37,7 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
 
 
 def _unmatched(pooled: Pooled) -> list[DataFinding]:
-    if pooled.joints and pooled.matched_by_name:
+    if (pooled.joints and pooled.matched_by_name) or not pooled.state_names:
         return []
     what = "paired by position because names are missing" if pooled.joints else "not compared: no dimension has the same name in both"
     return [
@@ -80,7 +71,7 @@ def _echo(tracks: list[Tracking]) -> list[DataFinding]:
         found.append(
             DataFinding(
                 code="state_echoes_action",
-                severity=Severity.FAULT,
+                severity=Severity.WARNING,
                 sentence=f"state[t+1] equals action[t] exactly in {len(following)} dimensions ({listed(following)}) and not in the others: their state echoes "
                 "the command and is no measurement",
                 remedy="read these joints from their encoders, or leave them out of the observation",
@@ -167,7 +158,11 @@ def _lag(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
             severity=Severity.WARNING if is_long else Severity.NOTE,
             sentence=f"the state follows the action after {span} ({1e3 * low / rate_hz:.0f} to {1e3 * high / rate_hz:.0f} ms): {each}",
             remedy="give the simulator the same lag"
-            + ("; look for buffering in the recorder or the driver before blaming a policy" if is_long else ", and check it again on the robot"),
+            + (
+                f"; a chunk shorter than {high} steps never sees its own effect; look for buffering in the recorder or the driver before blaming a policy"
+                if is_long
+                else ", and check it again on the robot"
+            ),
             joints=tuple(lags),
             numbers={t.name: {"frames": t.lag_frames, "ms": 1e3 * (t.lag_frames or 0) / rate_hz, "velocity_frames": t.velocity_lag_frames} for t in seen},
         )
@@ -242,7 +237,7 @@ def _conventions(alive: list[Tracking]) -> list[DataFinding]:
         if ((judged.r2 if is_affected else t.r2) or 0.0) < 0.9 or judged.scale is None or is_idle(t, alive):
             continue
         scale = judged.scale if is_affected or t.moving.scale is None else t.moving.scale
-        factor = next((name for name, f in _FACTORS.items() if abs(scale / f - 1.0) < 0.15), None)
+        factor = unit_pair(scale)
         numbers = {"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": judged.r2}
         if scale < 0:
             text, code = f"the state of {t.name} moves against its action (scale {scale:.3f}): a sign is flipped", "sign_flip"
@@ -274,18 +269,21 @@ def _offsets(alive: list[Tracking]) -> list[DataFinding]:
         scale = t.whole.scale
         if t.bias_still is None or scale is None or not _PLAUSIBLE[0] < scale < _PLAUSIBLE[1] or t.load or is_idle(t, alive):
             continue
-        if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > 0.08 * t.action_range:
+        if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > _OFFSET * t.action_range:
             bad[t.name] = t
     if not bad:
         return []
-    parts = [f"{n} {t.bias_still:+.3g}" for n, t in bad.items()]
+    parts = [f"{n} {t.bias_still:+.3g} (median of {t.still_frames} still frames)" for n, t in bad.items()]
     return [
         DataFinding(
             code="static_offset",
             severity=Severity.WARNING,
             sentence=f"at rest the state stands off its command: {listed(parts)}",
-            remedy="recalibrate the zero of these joints, or add the sag to the simulator",
+            remedy="recalibrate the zero of these joints, of leader and follower alike, or add the sag to the simulator",
             joints=tuple(bad),
-            numbers={n: {"bias_still": t.bias_still, "action_range": t.action_range, "saturation": dict(t.saturation)} for n, t in bad.items()},
+            numbers={
+                n: {"bias_still": t.bias_still, "frames": t.still_frames, "action_range": t.action_range, "saturation": dict(t.saturation)}
+                for n, t in bad.items()
+            },
         )
     ]

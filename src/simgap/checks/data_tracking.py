@@ -23,6 +23,8 @@ _BINS = 12
 _ROUND_LIMITS = (1.0, 100.0, 180.0, 255.0, 360.0, 1023.0, 4095.0, float(np.pi))
 """Ends of common ranges; 0 and 90 are not among them, arms rest there."""
 _SHORTEST_RUN = 3.0
+_ROUNDING = 3e-7
+"""Relative difference of two numbers that a change of float type makes; no encoder repeats its command that well."""
 
 
 class Relation(StrEnum):
@@ -79,8 +81,12 @@ class Tracking:
     still: Fit = Fit(n=0)
     unaffected: Fit = Fit(n=0)
     """Without the frames that saturation or load explains."""
+    bias: float | None = None
+    """Mean of state minus action at the best lag."""
     bias_still: float | None = None
-    """Mean of state minus action while neither moves."""
+    """Median of state minus action while neither moves: what lag cannot explain."""
+    still_frames: int = 0
+    """Frames it rests on."""
     delta_correlation: float | None = None
     """Correlation of the action with the next change of state; near 1 for actions that are differences."""
     saturation: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +113,9 @@ class Tracking:
             "moving": self.moving.to_json(),
             "still": self.still.to_json(),
             "unaffected": self.unaffected.to_json(),
+            "bias": self.bias,
             "bias_still": self.bias_still,
+            "offset_still": {"action_minus_state": None if self.bias_still is None else -self.bias_still, "frames": self.still_frames},
             "delta_correlation": self.delta_correlation,
             "saturation": dict(self.saturation),
             "load": dict(self.load),
@@ -168,7 +176,9 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         moving=_fit(a[moving], s[moving], spread),
         still=_fit(a[~moving], s[~moving], spread),
         unaffected=_fit(a[~affected], s[~affected], spread),
-        bias_still=float(residual[~moving].mean()) if (~moving).sum() >= _FEWEST else None,
+        bias=float(residual.mean()),
+        bias_still=float(np.median(residual[~moving])) if (~moving).sum() >= _FEWEST else None,
+        still_frames=int((~moving).sum()),
         delta_correlation=_delta_correlation(pairs),
         saturation=saturation,
         load=load,
@@ -183,8 +193,9 @@ def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spre
     changed = [np.flatnonzero(np.diff(a[:-1]) != 0) + 1 for a, _ in pairs]
     n = sum(len(c) for c in changed)
     if n >= 5:
-        following = sum(int((s[c + 1] == a[c]).sum()) for (a, s), c in zip(pairs, changed, strict=True))
-        same = sum(int((s[c] == a[c]).sum()) for (a, s), c in zip(pairs, changed, strict=True))
+        rounding = _ROUNDING * max(spread, *(float(np.abs(a).max()) for a, _ in pairs))
+        following = sum(int((np.abs(s[c + 1] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True))
+        same = sum(int((np.abs(s[c] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True))
         if max(following, same) >= 0.99 * n:
             return Relation.ECHO_NEXT if following >= same else Relation.ECHO_SAME
     return Relation.TRACKED

@@ -1,7 +1,8 @@
 """Replay: logged actions sent open loop must move the robot as they moved the simulator. The policy plays no part.
 
 What a joint makes of its command is its multiplier: 1 where the conventions agree, -1 where a sign is turned, anything
-else where units or gear ratios differ.
+else where units or gear ratios differ. Before that, the readings of robot and simulator are held against each other: where a
+joint does what another was told, the order differs, and where it stands off by the same angle everywhere, its zero does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
-from simgap.checks.response import Motion, Response, fit_response, multiplier_at
+from simgap.checks.maps import DimensionFit, fit_map
+from simgap.checks.response import MAX_DELAY, MIN_ROWS, Motion, Response, fit_response, multiplier_at
+from simgap.checks.units import PER_DEGREE, unit_pair
 from simgap.conventions import ActionSpec
 from simgap.episodes.reader import Dataset
 
@@ -22,6 +25,10 @@ SCALE_LIMIT = 0.12
 """Relative deviation of a multiplier that everyday tolerances stay under; a wrong unit or range is far above."""
 FOLLOWS_LIMIT = 0.1
 """Multiplier under which a joint does not follow its command at all: it has no sign, and nothing can be divided by it."""
+OFFSET_LIMIT_DEG = 8.0
+"""Angle between what robot and simulator read, the same over all replays, that sag and play stay under."""
+_FOLLOWS_R2 = 0.9
+"""Share of a joint's variance in the simulator that its reading on the robot repeats where it does follow, in whatever unit."""
 BOOTSTRAPS = 100
 CLIPPED_SHARE = 0.2
 """Share of commands cut at one value above which it is a stop and not an incident."""
@@ -57,7 +64,7 @@ def response_of(motions: Sequence[Motion], spec: ActionSpec) -> Response:
     """Fit the response of every dimension but the grippers."""
     columns = arm_columns(spec)
     cut = [(a[:, columns], s[:, columns]) for a, s in motions]
-    return fit_response(cut, [spec.names[i] for i in columns], (spec.low[columns], spec.high[columns]))
+    return fit_response(cut, [spec.names[i] for i in columns], (spec.low[columns], spec.high[columns]), [PER_DEGREE[spec.dimensions[i].unit] for i in columns])
 
 
 NAME = "replay of logged actions"
@@ -72,6 +79,15 @@ class _Comparison:
     clips: Mapping[str, float]
     dead: Mapping[str, float]
     """Joints that only the simulator moves, or that hardly follow."""
+    readings: Mapping[str, DimensionFit]
+    """What the robot reads against what the simulator reads."""
+    zeros: Mapping[str, float]
+    """Joints that read another angle than the simulator's, the same everywhere, and by how much."""
+
+    @property
+    def order(self) -> list[str]:
+        """The simulator's joint that each of the robot's follows."""
+        return [f.source for f in self.readings.values()]
 
     @property
     def told(self) -> dict[str, float]:
@@ -113,10 +129,14 @@ def check_replay(
         text = f"{len(robot)} usable replays; at least 3 are needed."
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=3 - len(robot))
     ours, theirs = response_of(robot, spec), response_of(simulator, spec)
-    found = _compare(robot, ours, theirs, spec, clips or {}, rng)
+    found = _compare(robot, simulator, ours, theirs, spec, clips or {}, rng)
     off = found.sure | dict(found.dead)
     shown = off or found.told
     base["numbers"] = _numbers(found, ours, theirs)
+    other = _other_convention(found, is_off=bool(off))
+    if other:
+        numbers = base.pop("numbers") | {"broken": {}, "also_off": list(off)}
+        return CheckResult(**base, **other, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, numbers=numbers)
     if not shown:
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence="No joint moved enough in the replays to tell its multiplier.")
     worst = max(shown, key=lambda n: abs(shown[n] - 1.0))
@@ -145,19 +165,67 @@ def _refined(value: float, name: str, robot: Sequence[Motion], ours: Response, t
     if value < 0 and (interval[0] <= -1.0 <= interval[1] or abs(value + 1.0) < SCALE_LIMIT):
         return -1.0
     reference = next(j for j in theirs.joints if j.name == name)
-    found = multiplier_at(robot, spec.names.index(name), reference, delay_steps=ours.delay_steps, limits=(spec.low, spec.high))
+    column = spec.names.index(name)
+    scale = PER_DEGREE[spec.dimensions[column].unit]
+    found = multiplier_at(robot, column, reference, delay_steps=ours.delay_steps, limits=(spec.low, spec.high), per_degree=scale)
     return value if found is None or found * value < 0 or abs(found - 1.0) < SCALE_LIMIT else found
 
 
-def _compare(robot: Sequence[Motion], ours: Response, theirs: Response, spec: ActionSpec, clips: Mapping[str, float], rng: np.random.Generator) -> _Comparison:
+def _other_convention(found: _Comparison, *, is_off: bool) -> dict[str, Any]:
+    """Return what is said of another order or zero, empty where there is none; a turned sign explains a zero that moved with it."""
+    moved = [n for n, source in zip(found.readings, found.order, strict=True) if n != source]
+    if moved:
+        parts = [f"{n} does what {found.readings[n].source} is told" for n in moved]
+        return {"sentence": f"The robot's joints are in another order: {', '.join(parts)}.", "statistic": "joints in another place", "value": float(len(moved))}
+    if is_off or not found.zeros:
+        return {}
+    worst = max(found.zeros, key=lambda n: abs(found.zeros[n]))
+    parts = [f"{n} {found.zeros[n]:+.1f}" for n in found.zeros]
+    text = f"The robot reads other angles than the simulator on the same commands, by the same amount everywhere: {', '.join(parts)}; a zero has moved."
+    return {"sentence": text, "statistic": f"offset of {worst}", "value": found.zeros[worst], "threshold": OFFSET_LIMIT_DEG}
+
+
+def _readings(robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec) -> dict[str, DimensionFit]:
+    """Fit what the robot reads against what the simulator reads on the same commands; either may end first."""
+    columns = arm_columns(spec)
+    lengths = [min(len(a[1]), len(b[1])) for a, b in zip(robot, simulator, strict=True)]
+    longest = max(0, min(MAX_DELAY, min(lengths) - MIN_ROWS))
+    wanted, read = ([side[k][1][:n, columns] for k, n in enumerate(lengths)] for side in (simulator, robot))
+    return {f.name: f for f in fit_map(wanted, read, [spec.names[i] for i in columns], longest_lag=longest)}
+
+
+def _zeros(readings: Mapping[str, DimensionFit], spec: ActionSpec) -> dict[str, float]:
+    """Return the joints whose zero has moved; a slope away from 1 shifts a joint that works far from zero, and has no intercept."""
+    found = {}
+    for name, f in readings.items():
+        limit = OFFSET_LIMIT_DEG * PER_DEGREE[spec.dimensions[spec.names.index(name)].unit]
+        if f.difference is None or f.offset is None or f.slope is None or f.r2 < _FOLLOWS_R2 or abs(f.slope - 1.0) > SCALE_LIMIT:
+            continue
+        if min(abs(f.difference), abs(f.offset)) > limit and f.difference * f.offset > 0 and abs(f.difference) > 3.0 * f.difference_spread:
+            found[name] = f.difference
+    return found
+
+
+def _compare(
+    robot: Sequence[Motion],
+    simulator: Sequence[Motion],
+    ours: Response,
+    theirs: Response,
+    spec: ActionSpec,
+    clips: Mapping[str, float],
+    rng: np.random.Generator,
+) -> _Comparison:
+    readings = _readings(robot, simulator, spec)
     ratios, intervals = _ratios(ours, theirs), _intervals(robot, theirs, spec, rng)
     for name, stop in clips.items():
         value = _from_stop(stop, name, spec, ratios.get(name) or 1.0)
         ratios[name], intervals[name] = value, (value, value)
     # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a multiplier near 0.
     still = [n for n in ratios if n not in clips and ours.multiplier(n) is None and theirs.multiplier(n) is not None]
-    weak = {n: r for n, r in ratios.items() if r is not None and n in intervals and abs(r) < FOLLOWS_LIMIT}
-    return _Comparison(ratios=ratios, intervals=intervals, clips=clips, dead=dict.fromkeys(still, 0.0) | weak)
+    # A reading in radians is a small multiple of a command in degrees, but it follows; a dead joint's noise does not.
+    follows = {n for n, f in readings.items() if f.r2 > _FOLLOWS_R2 and unit_pair(ratios.get(n) or 1.0)}
+    weak = {n: r for n, r in ratios.items() if r is not None and n in intervals and abs(r) < FOLLOWS_LIMIT and n not in follows}
+    return _Comparison(ratios=ratios, intervals=intervals, clips=clips, dead=dict.fromkeys(still, 0.0) | weak, readings=readings, zeros=_zeros(readings, spec))
 
 
 def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, Any]:
@@ -167,6 +235,8 @@ def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, 
         "clipped_at": dict(found.clips),
         "delay_steps": {"robot": ours.delay_steps, "simulator": theirs.delay_steps},
         "stiffness": {j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)},
+        "order": found.order,
+        "offsets": {n: f.difference for n, f in found.readings.items()},
     }
 
 
@@ -181,6 +251,9 @@ def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: 
     if cause is Cause.ACTION_SIGN:
         return f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to {high:.2f}): its sign is turned."
     if cause is Cause.ACTION_SCALE:
+        pair = unit_pair(value)
+        if pair:
+            return f"{worst} moves {value:.4g} times what it is told: {pair} (factor {max(abs(value), 1 / abs(value)):.1f})."
         return f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a unit, range or gear ratio differs."
     told = len(found.told)
     who = "Every joint does" if told == len(found.ratios) else f"{told} of {len(found.ratios)} joints moved enough to tell; they do"

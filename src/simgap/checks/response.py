@@ -26,11 +26,9 @@ MIN_ROWS = 10
 TRIM = 0.1
 """Share of rows with the largest residuals that is left out of the second fit."""
 MIN_EXCITATION = 1.5
-"""Standard deviation of a joint's command over the log, in its unit, under which its response cannot be told."""
-
-
+"""Standard deviation of a joint's command over the log, in degrees, under which its response cannot be told."""
 MIN_COMMAND = 5.0
-"""Commands smaller than this, in the joint's unit, say little about a ratio."""
+"""Commands smaller than this, in degrees, say little about a ratio."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,13 +61,14 @@ class Response:
         return next(j.multiplier for j in self.joints if j.name == name)
 
 
-def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: Limits) -> Response:
+def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: Limits, per_degree: Sequence[float] | None = None) -> Response:
     """Fit the response of every joint.
 
     Args:
         motions: episodes of commands and readings.
         names: dimension names, in vector order.
         limits: lower and upper limits; rows where the reading stands at one are left out.
+        per_degree: how much of each dimension's unit is as much motion as a degree, for the least motion that counts; 1 by default.
 
     Returns:
         The response with the delay that fits all joints best together; ``episodes`` counts those that were long enough to be used.
@@ -77,25 +76,26 @@ def fit_response(motions: Sequence[Motion], names: Sequence[str], limits: Limits
     # An episode too short to show the longest delay would hide it in the others; it is used only where there is nothing longer.
     motions = [m for m in motions if len(m[0]) >= MAX_DELAY + MIN_ROWS] or motions
     longest = max(0, min(MAX_DELAY, min(len(a) for a, _ in motions) - MIN_ROWS))
-    scores = [sum(_relative_cost(motions, j, d, limits) for j in range(len(names))) for d in range(longest + 1)]
+    scales = [1.0] * len(names) if per_degree is None else per_degree
+    scores = [sum(_relative_cost(motions, j, d, limits, scales[j]) for j in range(len(names))) for d in range(longest + 1)]
     delay = int(np.argmin(scores))
-    joints = tuple(_fit_joint(motions, j, name, delay, limits) for j, name in enumerate(names))
+    joints = tuple(_fit_joint(motions, j, name, delay, limits, MIN_EXCITATION * scales[j]) for j, name in enumerate(names))
     return Response(delay_steps=delay, joints=joints, episodes=len(motions))
 
 
-def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: Limits) -> float:
+def _relative_cost(motions: Sequence[Motion], joint: int, delay: int, limits: Limits, per_degree: float) -> float:
     design, step = _rows(motions, joint, delay, limits)
     spread = float(np.var(step))
-    if len(step) < 12 or spread < 1e-4:
+    if len(step) < 12 or spread < 1e-4 * per_degree**2:
         return 0.0
     _, residual = _solve(design, step)
     return float(np.log(np.mean(residual**2) / spread + 1e-6))
 
 
-def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, limits: Limits) -> JointResponse:
+def _fit_joint(motions: Sequence[Motion], joint: int, name: str, delay: int, limits: Limits, least: float) -> JointResponse:
     design, step = _rows(motions, joint, delay, limits)
     excitation = float(np.std(np.concatenate([a[:, joint] for a, _ in motions])))
-    if len(step) < 12 or excitation < MIN_EXCITATION:
+    if len(step) < 12 or excitation < least:
         return JointResponse(name=name, multiplier=None, stiffness=None, offset=None, residual=0.0, excitation=excitation)
     solution, residual = _solve(design, step)
     stiffness = -float(solution[1])
@@ -133,7 +133,9 @@ def _solve(design: NDArray[np.float64], step: NDArray[np.float64]) -> tuple[NDAr
     return solution, (step - design @ solution)[keep]
 
 
-def multiplier_at(motions: Sequence[Motion], joint: int, reference: JointResponse, *, delay_steps: int, limits: Limits) -> float | None:
+def multiplier_at(
+    motions: Sequence[Motion], joint: int, reference: JointResponse, *, delay_steps: int, limits: Limits, per_degree: float = 1.0
+) -> float | None:
     """Return a joint's multiplier when its stiffness and offset are known, for example the simulator's.
 
     With k and c known, ``s[t] + (s[t+1] - s[t]) / k - c`` is m times the command, row by row. Rows that head for a stop can
@@ -146,6 +148,7 @@ def multiplier_at(motions: Sequence[Motion], joint: int, reference: JointRespons
         reference: the joint's response elsewhere.
         delay_steps: d of the fit.
         limits: lower and upper limits of every column.
+        per_degree: how much of the joint's unit is as much motion as a degree.
     """
     if reference.stiffness is None or reference.offset is None:
         return None
@@ -156,7 +159,7 @@ def multiplier_at(motions: Sequence[Motion], joint: int, reference: JointRespons
         now, after = states[delay_steps:-1, joint].astype(np.float64), states[delay_steps + 1 :, joint].astype(np.float64)
         command = actions[: len(actions) - 1 - delay_steps, joint].astype(np.float64)
         target = now + (after - now) / reference.stiffness
-        free = (target > low + margin) & (target < high - margin) & (now > low + margin) & (now < high - margin) & (np.abs(command) > MIN_COMMAND)
+        free = (target > low + margin) & (target < high - margin) & (now > low + margin) & (now < high - margin) & (np.abs(command) > MIN_COMMAND * per_degree)
         ratios.append((target[free] - reference.offset) / command[free])
     pooled = np.concatenate(ratios)
     return float(np.median(pooled)) if len(pooled) >= 30 else None
