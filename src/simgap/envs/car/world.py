@@ -59,7 +59,9 @@ class CarWorld:
         self._tiers = [[int(model.geom(f"{name}_tier{tier}").id) for tier in range(TIERS)] for name in CONES]
         self._band = [int(model.geom(f"{name}_band").id) for name in CONES]
         self._band_shape = [(0.03, 0.04)] * len(CONES)
-        self.landmark_geoms: Sequence[Sequence[int]] = [[band] for band in self._band] + [[foot, *tiers] for foot, tiers in zip(self._foot, self._tiers, strict=True)]
+        self.landmark_geoms: Sequence[Sequence[int]] = [[band] for band in self._band] + [
+            [foot, *tiers] for foot, tiers in zip(self._foot, self._tiers, strict=True)
+        ]
         self._cone_height = 0.18
         self._car_body = int(model.body("car").id)
         self._car_qpos = int(model.joint("car").qposadr[0])
