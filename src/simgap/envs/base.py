@@ -118,10 +118,10 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         """Return what :meth:`draw` needs to show this moment later in the same episode, or None where frames have to be drawn at once."""
         return None
 
-    def draw(self, look: Any, frames: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Draw a moment of this episode into frames by camera, ``(H, W, 3)`` each, in the order in which they came.
+    def draw(self, looks: Sequence[Any], frames: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Draw moments of this episode, in the order in which they came, into frames by camera, ``(T, H, W, 3)``.
 
-        The frames are, to the last bit, those that ``step`` would have returned.
+        Those are, to the last bit, the frames that ``step`` would have returned.
         """
         raise UsageError(f"env {self.name!r} cannot draw a moment that has passed; take the frames that step() returns")
 

@@ -18,7 +18,7 @@ from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.engines import Engine
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.landmarks import CameraPose, Landmark
-from simgap.envs.rendering import FrameRenderer, add_pixel_noise
+from simgap.envs.rendering import FrameRenderer, Look, PixelNoise
 from simgap.errors import UsageError
 from simgap.provenance import child_rng
 from simgap.types import Outcome
@@ -295,6 +295,22 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             lookup[list(ids)] = index
         return lookup[geoms]
 
+    def look(self) -> Look:
+        """Return where everything that cameras see is now."""
+        return Look.of(self.world.data)
+
+    def draw(self, looks: Sequence[Look], frames: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Draw moments of this episode; see :class:`~simgap.envs.base.TaskEnv`."""
+        renderer, noise = self._open_renderer(), PixelNoise(self._values["image_noise"], self._pixel_noise)
+        model, data, now = self.world.model, self.world.data, Look.of(self.world.data)
+        renderer.make_current()
+        for k, look in enumerate(looks):
+            look.put(data)
+            for camera, out in frames.items():
+                renderer.render_here(model, data, self.world.camera_id[camera], out[k])
+                noise.add(out[k])
+        now.put(data)
+
     def snapshot(self) -> Any:
         """Return everything needed to go on exactly from here."""
         own = (self._values, self._delayed, self._judge, self._pixel_noise, self._encoder_noise, self._steps, self._finished)
@@ -322,19 +338,12 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         return {**self._frames(self.cameras), "state": state.astype(np.float32)}
 
     def _frames(self, cameras: Sequence[str]) -> dict[str, NDArray[np.uint8]]:
-        shape = (self.image_size, self.image_size, 3)
+        shape = (1, self.image_size, self.image_size, 3)
         if not self.renders:
-            return {camera: np.zeros(shape, np.uint8) for camera in cameras}
+            return {camera: np.zeros(shape[1:], np.uint8) for camera in cameras}
         frames = {camera: np.empty(shape, np.uint8) for camera in cameras}
-        self._draw(frames)
-        return frames
-
-    def _draw(self, frames: Mapping[str, NDArray[np.uint8]]) -> None:
-        renderer, sigma = self._open_renderer(), self._values["image_noise"]
-        for camera, out in frames.items():
-            renderer.render(self.world.model, self.world.data, self.world.camera_id[camera], out)
-            if sigma > 0:
-                add_pixel_noise(out, sigma, self._pixel_noise)
+        self.draw([self.look()], frames)
+        return {camera: out[0] for camera, out in frames.items()}
 
     def _renderer_of(self, size_px: int) -> FrameRenderer:
         if size_px == self.image_size:
