@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from simgap.envs._mujoco import mujoco
+from simgap.envs.arm.model import CONTACT
 
 INNER_M = 0.036
 """Half inner edge: a 30 mm cube falls in from 2 cm off the middle."""
@@ -44,4 +45,4 @@ def add_bin(spec: Any, name: str) -> None:
         parts.append(((half, OUTER_M, HEIGHT_M / 2), (sign * middle, 0.0, HEIGHT_M / 2)))
         parts.append(((INNER_M, half, HEIGHT_M / 2), (0.0, sign * middle, HEIGHT_M / 2)))
     for index, (size, position) in enumerate(parts):
-        body.add_geom(name=f"{name}_{index}", type=box, size=list(size), pos=list(position), mass=0.02, friction=[1.0, 0.005, 0.0001])
+        body.add_geom(name=f"{name}_{index}", type=box, size=list(size), pos=list(position), mass=0.02, friction=[1.0, 0.005, 0.0001], **CONTACT)

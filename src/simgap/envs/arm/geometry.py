@@ -67,7 +67,7 @@ def gripper_percent(jaw: float) -> float:
     return (math.degrees(jaw) - JAW_CLOSED_DEG) / (JAW_OPEN_DEG - JAW_CLOSED_DEG) * 100.0
 
 
-def inverse(pose: ToolPose, grasp_x: float) -> NDArray[np.float64]:
+def inverse(pose: ToolPose, grasp_x: float, tilt_deg: float = 0.0) -> NDArray[np.float64]:
     """Return the five joint angles in deg that put the grasp point at ``pose``, pointing down.
 
     The arm is planar once the pan angle is known, so this is two-link trigonometry, exact, elbow up.
@@ -75,15 +75,17 @@ def inverse(pose: ToolPose, grasp_x: float) -> NDArray[np.float64]:
     Args:
         pose: wanted pose.
         grasp_x: offset of the grasp point from the roll axis along the jaw's opening direction, m.
+        tilt_deg: how far the fingers point outward from straight down; the jaw's opening direction then leaves the horizontal by as much.
 
     Raises:
         Unreachable: too far, too near, or a joint limit.
     """
     axis_x = pose.x + grasp_x * math.cos(pose.yaw)
     axis_y = pose.y + grasp_x * math.sin(pose.yaw)
+    tilt, fingers = math.radians(tilt_deg), WRIST_TO_ROLL + GRASP_Z
     pan = math.atan2(axis_y, axis_x)
-    reach = math.hypot(axis_x, axis_y) - SHOULDER_X
-    height = pose.z + WRIST_TO_ROLL + GRASP_Z - SHOULDER_Z
+    reach = math.hypot(axis_x, axis_y) - SHOULDER_X - fingers * math.sin(tilt)
+    height = pose.z + fingers * math.cos(tilt) - SHOULDER_Z
     distance = math.hypot(reach, height)
     if not abs(UPPER_ARM - FOREARM) < distance < UPPER_ARM + FOREARM:
         raise Unreachable(f"wrist would be {distance:.3f} m from the shoulder, reach is {abs(UPPER_ARM - FOREARM):.3f} to {UPPER_ARM + FOREARM:.3f} m")
@@ -92,12 +94,37 @@ def inverse(pose: ToolPose, grasp_x: float) -> NDArray[np.float64]:
     outer = math.acos((UPPER_ARM**2 + FOREARM**2 - distance**2) / (2 * UPPER_ARM * FOREARM))
     lift = to_wrist - inner
     elbow = (math.pi - outer) - math.pi / 2
-    wrist = math.pi / 2 - lift - elbow
+    wrist = math.pi / 2 - tilt - lift - elbow
     roll = _wrap(pan - pose.yaw)
     angles: NDArray[np.float64] = np.degrees(np.array([pan, lift, elbow, wrist, roll]))
     for name, value, (low, high) in zip(SO101_JOINTS, angles, JOINT_LIMITS_DEG, strict=False):
         if not low <= value <= high:
             raise Unreachable(f"{name} would be {value:.1f} deg, limits are {low:g} to {high:g} deg")
+    return angles
+
+
+def inverse_tilting(pose: ToolPose, grasp_x: float, most_deg: float = 12.0) -> NDArray[np.float64]:
+    """Return joint angles as :func:`inverse` does, the fingers tilted outward only as far as a pose near the arm's full reach needs.
+
+    Args:
+        pose: wanted pose.
+        grasp_x: offset of the grasp point from the roll axis, m.
+        most_deg: largest tilt; cubes are still grasped by their faces.
+
+    Raises:
+        Unreachable: not even with the largest tilt.
+    """
+    try:
+        return inverse(pose, grasp_x)
+    except Unreachable:
+        angles = inverse(pose, grasp_x, most_deg)
+    low, high = 0.0, most_deg
+    for _ in range(8):  # to a twentieth of a degree
+        middle = (low + high) / 2
+        try:
+            angles, high = inverse(pose, grasp_x, middle), middle
+        except Unreachable:
+            low = middle
     return angles
 
 
