@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CAR_FACTORS, CAR_PRESETS, PLACEMENT_FACTORS
 from simgap.envs.car.goal import CarGoalEnv
 from simgap.envs.car.judge import GOAL_MODES, HOLD_STEPS, STOP_GAP_M
-from simgap.envs.car.layout import MIN_GAP, START_CLEARANCE, STANDS_X, STANDS_Y, Spot, distance_to_way, layout
+from simgap.envs.car.layout import MIN_GAP, STANDS_X, STANDS_Y, START_CLEARANCE, Spot, distance_to_way, layout
 from simgap.envs.car.model import build_model
 from simgap.envs.factors import FactorValues
 from simgap.errors import UsageError
@@ -254,7 +255,7 @@ MONOTONE: list[tuple[str, tuple[float, ...], Callable[..., float], int]] = [
 @pytest.mark.parametrize(("name", "values", "measure", "sign"), MONOTONE, ids=[row[0] for row in MONOTONE])
 def test_a_plant_factor_shows_in_the_motion_and_only_one_way(name: str, values: tuple[float, ...], measure: Callable[..., float], sign: int) -> None:
     measured = [sign * measure(**{name: value}) for value in values]
-    assert all(a < b for a, b in zip(measured, measured[1:], strict=False)), measured
+    assert all(a < b for a, b in itertools.pairwise(measured)), measured
 
 
 def test_a_throttle_below_the_dead_zone_does_not_move_the_car() -> None:
