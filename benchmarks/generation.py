@@ -1,8 +1,12 @@
 """Teacher episodes a second on one core, against the least that any generator of these frames must do.
 
 The limit is MuJoCo alone: the same actions from the same conditions, stepped, drawn and read back, nothing recorded. Ours is
-the whole of ``generate``: teacher, noise, judge, video encoding, parquet, fsync, statistics. The two alternate in one run on
-one core, so that a busy machine slows both; the CPU times are steadier where others use the core too.
+the whole of ``generate``: teacher, noise, judge, attempts thrown away, video encoding, parquet, syncs, statistics, fingerprint.
+They alternate in one run on one core, so that a busy machine slows both; CPU times are steadier where others use the core too.
+
+The last lines say what randomising looks costs: frames a second under a preset against ``nominal``. ``wide`` also moves the
+plant, which makes episodes longer and the teacher fail more often; ``looks`` is ``nominal`` with the lamps, colours, cameras and
+sensor noise of ``wide`` alone.
 
     python benchmarks/generation.py
 """
@@ -13,8 +17,9 @@ import argparse
 import os
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simgap.machine import apply_environment, worker_environment
 
@@ -26,47 +31,80 @@ from simgap.envs._mujoco import mujoco  # noqa: E402
 from simgap.envs.arm.factors import ARM_PRESETS  # noqa: E402
 from simgap.envs.arm.model import TIMESTEP_S  # noqa: E402
 from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS, ArmPickEnv  # noqa: E402
+from simgap.envs.factors import FactorRanges  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
+from simgap.episodes.video import CODECS  # noqa: E402
 from simgap.generation import GenerateSpec, generate  # noqa: E402
 from simgap.types import Episode  # noqa: E402
 
 SUBSTEPS = round(1.0 / RATE_HZ / TIMESTEP_S)
 
 
+class Cost(NamedTuple):
+    """Seconds of one piece of work."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One preset, generated and played raw."""
+
+    limit: Cost
+    ours: Cost
+    frames: int
+    attempts: int
+
+
 def main() -> None:
-    """Print the limit, our rate and their ratio."""
+    """Print the limit, our rate, their ratio, and what looks cost."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=24, help="episodes a round")
+    parser.add_argument("--episodes", type=int, default=48, help="episodes a round; opening env, GL context and folder counts as ours")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--image-size", type=int, default=96)
-    parser.add_argument("--codec", choices=["h264", "png"], default="h264")
+    parser.add_argument("--image-size", type=int, default=128)
+    parser.add_argument("--codec", choices=CODECS, default="h264")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     raw = _Raw(options.image_size)
-    _round(raw, options, episodes=1, seed=-1)  # warm-up: lazy imports, drivers, codecs
-    rounds = [_round(raw, options, episodes=options.episodes, seed=seed) for seed in range(options.rounds)]
+    spec = GenerateSpec(env="arm-pick", episodes=options.episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, codec=options.codec)
+    ranges = {"nominal": ARM_PRESETS["nominal"], "looks": _looks(), "wide": ARM_PRESETS["wide"]}
+    _round(raw, replace(spec, episodes=1, seed=-1))  # warm-up: lazy imports, drivers, codecs
+    rounds = {name: [_round(raw, replace(spec, ranges=r, seed=k)) for k in range(options.rounds)] for name, r in ranges.items()}
     print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes; medians")
-    for clock, name in enumerate(("wall", "CPU")):
-        limit, ours = (np.array([r[clock][side] for r in rounds]) for side in (0, 1))
-        alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
-        print(f"{name:4s} time: MuJoCo alone {alone:6.1f} episodes/s   generate {whole:6.1f} episodes/s   ratio {np.median(limit / ours):.2f}")
+    for clock in ("wall", "cpu"):
+        for name, made in rounds.items():
+            limit, ours = (np.array([getattr(getattr(r, side), clock) for r in made]) for side in ("limit", "ours"))
+            alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
+            ratio = float(np.median(limit / ours))
+            print(f"{clock:4s} {name:8s} MuJoCo alone {alone:5.1f} episodes/s   generate {whole:5.1f} episodes/s   ratio {ratio:.2f}")
+        speed = {name: float(np.median([r.frames / getattr(r.ours, clock) for r in made])) for name, made in rounds.items()}
+        for name in ("looks", "wide"):
+            print(f"{clock:4s} {name:8s} {speed[name]:.0f} of {speed['nominal']:.0f} frames/s: randomising costs {1 - speed[name] / speed['nominal']:.0%}")
+    for name, made in rounds.items():
+        episodes, attempts, frames = len(made) * options.episodes, sum(r.attempts for r in made), sum(r.frames for r in made)
+        print(f"     {name:8s} {frames / episodes:.1f} frames an episode, {attempts / episodes:.2f} attempts an episode")
 
 
-def _round(raw: _Raw, options: argparse.Namespace, *, episodes: int, seed: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return (limit, ours) in wall seconds and in CPU seconds."""
-    spec = GenerateSpec(env="arm-pick", episodes=episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, seed=seed, codec=options.codec)
+def _looks() -> FactorRanges:
+    wide, nominal = ARM_PRESETS["wide"].ranges, ARM_PRESETS["nominal"]
+    words = ("light", "hue", "grey", "camera", "image_noise")
+    return nominal.override({name: span for name, span in wide.items() if any(word in name for word in words)}, "looks")
+
+
+def _round(raw: _Raw, spec: GenerateSpec) -> Round:
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.monotonic(), time.process_time()
         report = generate(spec, Path(folder) / "data", workers=0)
-        ours = time.monotonic() - wall, time.process_time() - cpu
+        ours = Cost(time.monotonic() - wall, time.process_time() - cpu)
         data = open_dataset(report.root)
-        made = [data.episode(i, images=False) for i in range(episodes)]
+        made = [data.episode(i, images=False) for i in range(spec.episodes)]
     wall, cpu = time.monotonic(), time.process_time()
     for episode in made:
         raw.play(episode)
-    limit = time.monotonic() - wall, time.process_time() - cpu
-    return (limit[0], ours[0]), (limit[1], ours[1])
+    limit = Cost(time.monotonic() - wall, time.process_time() - cpu)
+    return Round(limit=limit, ours=ours, frames=sum(map(len, made)), attempts=report.attempts)
 
 
 class _Raw:
@@ -92,8 +130,7 @@ class _Raw:
         world = self._world
         model, data = world.model, world.data
         world.apply(dict(episode.factors))
-        for _ in range(SETTLE_STEPS * SUBSTEPS):
-            mujoco.mj_step(model, data)
+        mujoco.mj_step(model, data, nstep=SETTLE_STEPS * SUBSTEPS)
         actions: Any = episode.extras["executed_action"]
         for action in actions:
             for camera in world.camera_id.values():
@@ -102,8 +139,7 @@ class _Raw:
                 mujoco.mjr_render(self._rect, self._scene, self._context)
                 mujoco.mjr_readPixels(self._frame, None, self._rect, self._context)
             world.command(action)
-            for _ in range(SUBSTEPS):
-                mujoco.mj_step(model, data)
+            mujoco.mj_step(model, data, nstep=SUBSTEPS)
 
 
 if __name__ == "__main__":

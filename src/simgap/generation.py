@@ -14,17 +14,20 @@ from numpy.typing import NDArray
 from simgap.envs import make_env
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.episodes.finish import SIMGAP_JSON
 from simgap.episodes.spec import Codec, DatasetSpec
 from simgap.episodes.store import EpisodeWriter
-from simgap.errors import DataError
-from simgap.provenance import Stamp, child_rng, source_hash
+from simgap.errors import DataError, UsageError, did_you_mean
+from simgap.provenance import Stamp, child_rng, read_json, source_hash
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers import Abstain, Teacher, make_teacher
 from simgap.types import Episode, Outcome
-from simgap.workers import run_tasks
+from simgap.workers import TaskRunner, run_tasks
 
 MAX_ATTEMPTS = 20
 """Fresh initial conditions tried for one episode before the ranges are called unsolvable."""
+SYNC_EVERY = 64
+"""Episodes of a worker for one sync: a power cut loses at most these, a kill the one in flight."""
 USUAL_NOISE_DEG = 1.5
 """The noise at which an env's own ``dart_noise`` is used as it is."""
 
@@ -45,18 +48,24 @@ class GenerateSpec:
     In degrees of the arm's joints; an env with other actions gets the same share of its own ``dart_noise``.
     """
     codec: Codec = "h264"
+    cameras: tuple[str, ...] = ()
+    """Cameras to record; all of the env by default."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
+        return {"episodes": self.episodes, **self.recipe()}
+
+    def recipe(self) -> dict[str, Any]:
+        """Return what makes each episode what it is: all but their number, so that a dataset can be extended."""
         return {
             "env": self.env,
-            "episodes": self.episodes,
             "ranges": self.ranges.to_json(),
             "image_size": self.image_size,
             "seed": self.seed,
             "purpose": str(self.purpose),
             "noise_deg": self.noise_deg,
             "codec": self.codec,
+            "cameras": list(self.cameras),
         }
 
 
@@ -75,6 +84,10 @@ class GenerateReport:
 
     root: Path
     episodes: int
+    """Episodes in the folder, those that were there before included."""
+    frames: int
+    """Frames in the folder."""
+    fingerprint: str
     attempts: int
     """Attempts of this call; more than the episodes it wrote when the teacher failed or abstained."""
     rejected: Mapping[str, int] = field(default_factory=dict)
@@ -151,8 +164,7 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
 def _drawn(env: TaskEnv, looks: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
     """Return the frames of an episode that is over, ``(T, H, W, 3)`` by camera."""
     images = {camera: np.empty((len(looks), env.image_size, env.image_size, 3), dtype=np.uint8) for camera in env.cameras}
-    for k, look in enumerate(looks):
-        env.draw(look, {camera: frames[k] for camera, frames in images.items()})
+    env.draw(looks, images)
     return images
 
 
@@ -162,7 +174,7 @@ def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetS
         **env.stamp_fields(),
         "teacher": teacher.name,
         "factors": spec.ranges.name,
-        "generate": spec.to_json(),
+        "generate": spec.recipe(),
         "source": source_hash("envs", "teachers", "generation")[:16],
     }
     return DatasetSpec(
@@ -178,27 +190,33 @@ def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetS
     )
 
 
-def generate(spec: GenerateSpec, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> GenerateReport:
-    """Generate episodes into a dataset folder; after a kill, the same call makes what is missing.
+def generate(
+    spec: GenerateSpec, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner = run_tasks
+) -> GenerateReport:
+    """Generate episodes into a dataset folder; after a kill, the same call makes what is missing, and with more episodes it adds them.
 
     Only episodes in which the teacher succeeded are kept: the label is verified by the rollout it came from.
 
     Args:
         spec: what to make.
-        out: dataset folder, new or of the same spec.
+        out: dataset folder, new or of the same spec with any number of episodes.
         workers: processes; 0 runs in this one.
         progress: called with (episodes on disk, total).
+        runner: who runs the tasks: worker processes of this machine, or those of a cluster.
 
     Raises:
         DataError: the folder holds another dataset, or the teacher cannot solve an initial condition of these ranges.
+        UsageError: an env or camera that is not there.
     """
     if spec.episodes < 1:
         raise DataError(f"cannot generate {spec.episodes} episodes; ask for at least one")
-    env = make_env(spec.env, image_size=spec.image_size, render=False)
-    writer = EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env)))
+    env = recorded_env(spec, render=False)
+    stored = dataset_spec(spec, env, make_teacher(env))
+    writer = EpisodeWriter(out, stored)
     done = writer.done()
     missing = [i for i in range(spec.episodes) if i not in done]
-    tally = {"ready": spec.episodes - len(missing), "attempts": 0}
+    total = len(done) + len(missing)
+    tally = {"ready": len(done), "attempts": 0}
     rejected: dict[str, int] = {}
 
     def landed(result: list[str]) -> None:
@@ -207,31 +225,61 @@ def generate(spec: GenerateSpec, out: Path, *, workers: int, progress: Callable[
         for reason in result:
             rejected[reason] = rejected.get(reason, 0) + 1
         if progress:
-            progress(tally["ready"], spec.episodes)
+            progress(tally["ready"], total)
 
     if progress:
-        progress(tally["ready"], spec.episodes)
-    run_tasks(_setup, (spec, out), missing, workers=workers, on_result=landed)
-    writer.finish()
-    return GenerateReport(root=out, episodes=spec.episodes, attempts=tally["attempts"], rejected=rejected)
+        progress(tally["ready"], total)
+    runner(_Maker, (spec, out, stored), missing, workers=workers, on_result=landed)
+    if missing or not writer.is_finished():
+        writer.finish()
+    summary = read_json(out / SIMGAP_JSON)
+    return GenerateReport(root=out, episodes=total, frames=summary["frames"], fingerprint=summary["fingerprint"], attempts=tally["attempts"], rejected=rejected)
 
 
-def _setup(spec: GenerateSpec, out: Path) -> Callable[[int], list[str]]:
-    env = make_env(spec.env, image_size=spec.image_size)
-    teacher = make_teacher(env)
-    writer = EpisodeWriter(out, dataset_spec(spec, env, teacher))
+def recorded_env(spec: GenerateSpec, *, render: bool) -> TaskEnv:
+    """Return the env of a spec with the cameras it records.
 
-    def make(index: int) -> list[str]:
+    Raises:
+        UsageError: unknown env or camera, or a camera named twice.
+    """
+    env = make_env(spec.env, image_size=spec.image_size, render=render)
+    for camera in spec.cameras:
+        if camera not in env.cameras:
+            raise UsageError(f"{spec.env} has no camera {camera!r}; {did_you_mean(camera, env.cameras)}")
+    if len(set(spec.cameras)) != len(spec.cameras):
+        raise UsageError(f"cameras {', '.join(spec.cameras)}: one is named twice; name each once")
+    if spec.cameras:
+        env.cameras = tuple(camera for camera in env.cameras if camera in spec.cameras)
+    return env
+
+
+class _Maker:
+    """Makes episodes in a worker: one env, one GL context, one writer for all of them."""
+
+    def __init__(self, spec: GenerateSpec, out: Path, stored: DatasetSpec) -> None:
+        self._spec = spec
+        self._env = recorded_env(spec, render=True)
+        self._teacher = make_teacher(self._env)
+        self._writer = EpisodeWriter(out, stored, sync_every=SYNC_EVERY)
+
+    def __enter__(self) -> _Maker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.flush()
+        self._env.close()
+
+    def __call__(self, index: int) -> list[str]:
+        """Write one episode; return why attempts before it were thrown away."""
+        spec, env = self._spec, self._env
         rejected: list[str] = []
         for attempt in range(MAX_ATTEMPTS):
             seed = seed_of(spec.purpose, spec.seed, index * MAX_ATTEMPTS + attempt)
             values = env.factor_space.sample(spec.ranges, child_rng(seed, "factors"))
-            rollout = roll_teacher(env, teacher, values, seed, spec.noise_deg)
+            rollout = roll_teacher(env, self._teacher, values, seed, spec.noise_deg)
             if rollout.episode is not None and rollout.episode.outcome.is_success:
-                writer.write(index, rollout.episode)
+                self._writer.write(index, rollout.episode)
                 return rejected
             rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
         reasons = ", ".join(sorted(set(rejected)))
         raise DataError(f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r} ({reasons}); narrow the ranges")
-
-    return make

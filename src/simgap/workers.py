@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import queue
@@ -11,8 +12,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Protocol, TypeVar
 
 from simgap.errors import MachineError, SimgapError
 from simgap.machine import worker_environment
@@ -21,6 +22,22 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _POLL_S = 0.5
+
+
+class TaskRunner(Protocol):
+    """Runs tasks somewhere: :func:`run_tasks` here, :func:`~simgap.ray_driver.run_tasks_ray` on a cluster."""
+
+    def __call__(
+        self,
+        setup: Callable[..., Callable[[Task], Result]],
+        setup_args: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        workers: int,
+        on_result: Callable[[Result], None],
+    ) -> None:
+        """See :func:`run_tasks`."""
+        ...
 
 
 def run_tasks(
@@ -34,7 +51,8 @@ def run_tasks(
     """Run every task on worker processes and hand results back as they come, in any order.
 
     Args:
-        setup: a picklable function that builds a worker's state once (env, GL context, policy) and returns what runs a task.
+        setup: a picklable function that builds a worker's state once (env, GL context, policy) and returns what runs a task. Where
+            that is a context manager, it is entered before the first task and left after the last.
         setup_args: its arguments, picklable.
         tasks: what to do; picklable.
         workers: number of processes; 0 runs everything in this process.
@@ -47,9 +65,9 @@ def run_tasks(
     if not tasks:
         return
     if workers == 0:
-        run = setup(*setup_args)
-        for task in tasks:
-            on_result(run(task))
+        with set_up(setup, setup_args) as run:
+            for task in tasks:
+                on_result(run(task))
         return
     context = multiprocessing.get_context("spawn")
     todo: Any = context.Queue()
@@ -74,6 +92,16 @@ def run_tasks(
                 process.terminate()
                 process.join()
         todo.cancel_join_thread()
+
+
+@contextmanager
+def set_up(setup: Callable[..., Callable[[Task], Result]], setup_args: Sequence[Any]) -> Iterator[Callable[[Task], Result]]:
+    """Build a worker's state, and leave it at the end where it can be left."""
+    with ExitStack() as stack:
+        run = setup(*setup_args)
+        if isinstance(run, AbstractContextManager):
+            stack.enter_context(run)
+        yield run
 
 
 def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any]:
@@ -111,9 +139,10 @@ def _die_with_parent() -> None:
 def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], todo: Any, done: Any) -> None:
     _die_with_parent()
     try:
-        run = setup(*setup_args)
-        while (task := todo.get()) is not None:
-            done.put(("result", run(task)))
+        with set_up(setup, setup_args) as run:
+            gc.freeze()  # what a worker has loaded stays; to look through it again and again costs a few percent
+            while (task := todo.get()) is not None:
+                done.put(("result", run(task)))
     except SimgapError as error:
         done.put(("error", (error, "in a worker process")))
     except KeyboardInterrupt:

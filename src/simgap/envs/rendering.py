@@ -185,4 +185,5 @@ def _normal(size: int) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=4)
 def _errors(size: int, sigma: float) -> NDArray[np.int16]:
-    return np.rint(_normal(size) * np.float32(sigma)).astype(np.int16)
+    errors: NDArray[np.int16] = np.rint(_normal(size) * np.float32(sigma)).astype(np.int16)
+    return errors

@@ -111,6 +111,10 @@ class EpisodeWriter:
         if self._group:
             self._group.settle()
 
+    def is_finished(self) -> bool:
+        """Return whether :meth:`finish` has been called after the last episode."""
+        return (self._root / "meta" / "info.json").is_file()
+
     def finish(self) -> str:
         """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.
 
@@ -120,6 +124,7 @@ class EpisodeWriter:
             DataError: no episode, a gap in the indices, or episodes with different columns.
         """
         self.flush()
+        self._settle_doubt()
         return finish_dataset(self._root, self._spec, self.done())
 
     def _settle_doubt(self) -> None:
