@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
+from simgap.episodes.encoders import Encoding, VideoEncoder
 from simgap.episodes.frames import load_frames
 from simgap.episodes.store import DatasetSpec, EpisodeWriter
-from simgap.episodes.video import Encoding, VideoEncoder
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
 

@@ -32,8 +32,8 @@ from simgap.envs.arm.factors import ARM_PRESETS  # noqa: E402
 from simgap.envs.arm.model import TIMESTEP_S  # noqa: E402
 from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS, ArmPickEnv  # noqa: E402
 from simgap.envs.factors import FactorRanges  # noqa: E402
+from simgap.episodes.encoders import CODECS  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
-from simgap.episodes.video import CODECS  # noqa: E402
 from simgap.generation import GenerateSpec, generate  # noqa: E402
 from simgap.types import Episode  # noqa: E402
 

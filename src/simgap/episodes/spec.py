@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec
-from simgap.episodes.video import CODECS, ENCODINGS, Codec, Encoding
+from simgap.episodes.encoders import CODECS, ENCODINGS, Codec, Encoding
 from simgap.errors import ConventionError, DataError
 from simgap.provenance import Stamp
 
@@ -15,7 +15,7 @@ __all__ = ["CODECS", "SCHEMA", "Codec", "DatasetSpec", "differences"]
 
 SCHEMA = 1
 """Version of ``meta/simgap.json``; readers refuse others."""
-_CODEC_DEFAULT = Encoding(crf=-1, preset="")
+_CODEC_DEFAULT = Encoding(preset="")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class DatasetSpec:
     """``h264`` or ``av1`` (small, lossy), or ``png`` (exact, inside the parquet)."""
     robot_type: str = "simgap"
     encoding: Encoding = _CODEC_DEFAULT
-    """Compression of videos; that of :data:`~simgap.episodes.video.ENCODINGS` unless given."""
+    """Compression of videos; that of :data:`~simgap.episodes.encoders.ENCODINGS` unless given."""
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -78,7 +78,7 @@ class DatasetSpec:
             "task_default": self.task_default,
             "codec": self.codec,
             "robot_type": self.robot_type,
-            "encoding": {"crf": self.encoding.crf, "preset": self.encoding.preset, "keyframe_every": self.encoding.keyframe_every},
+            "encoding": self.encoding.to_json(),
         }
 
     @classmethod
@@ -101,7 +101,7 @@ class DatasetSpec:
                 task_default=str(data["task_default"]),
                 codec=data["codec"],
                 robot_type=str(data["robot_type"]),
-                encoding=Encoding(**data["encoding"]),
+                encoding=Encoding.from_json(data["encoding"]),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DataError(f"stored dataset spec cannot be read ({error!r}); it was written by another version of this program") from error

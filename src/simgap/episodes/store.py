@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from simgap.episodes.encoders import VideoEncoder, require_encoder
 from simgap.episodes.files import commit, commit_new, sweep, sync_filesystem
 from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
 from simgap.episodes.tables import episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.unsynced import Doubt, Group, doubt
-from simgap.episodes.video import VideoEncoder, require_encoder
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
 from simgap.types import Episode

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from simgap.episodes.encoders import encode_png, rate_fraction
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, INDEX_FEATURES, STATE, TIME, place
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.stats import column_statistics, image_histogram, image_statistics
-from simgap.episodes.video import encode_png, rate_fraction
 from simgap.errors import DataError
 from simgap.provenance import canonical_json
 from simgap.types import Episode
@@ -244,7 +244,7 @@ def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
                 "video.channels": 3,
                 "has_audio": False,
                 "video.g": spec.encoding.keyframe_every,
-                "video.crf": spec.encoding.crf,
+                **({"video.qp": spec.encoding.qp} if spec.encoding.crf is None else {"video.crf": spec.encoding.crf}),
                 "video.preset": spec.encoding.preset,
                 "is_depth_map": False,
             }

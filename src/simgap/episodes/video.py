@@ -1,46 +1,38 @@
-"""Frames to bytes and back: H.264 or AV1 in MP4 through PyAV, or PNG, one thread each so that the bytes do not depend on the machine's load."""
+"""Videos and images back to frames, through PyAV and Pillow, one thread each."""
 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.errors import DataError, MachineError
+from simgap.episodes.encoders import CODECS, ENCODINGS, Codec, Encoding, VideoEncoder, encode_png, rate_fraction
+from simgap.errors import DataError
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.container import InputContainer
-    from av.video.stream import VideoStream
+
+__all__ = [
+    "CODECS",
+    "ENCODINGS",
+    "Codec",
+    "Encoding",
+    "VideoEncoder",
+    "VideoShape",
+    "decode_image",
+    "decode_span",
+    "encode_png",
+    "iterate_frames",
+    "rate_fraction",
+    "video_shape",
+]
 
 _LARGEST_SIDE = 8192
-
-Codec = Literal["h264", "av1", "png"]
-CODECS: tuple[Codec, ...] = ("h264", "av1", "png")
-"""``h264`` and ``av1``: a video a camera, small and lossy. ``png``: exact, inside the parquet."""
-_ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Encoding:
-    """How videos are compressed; for ``png`` nothing of it is used."""
-
-    crf: int = 17
-    """Constant quality of x264; lower is better. With chroma averaged over its four pixels it is closer to the frames than 16 is without."""
-    preset: str = "ultrafast"
-    keyframe_every: int = 10
-    """Frames between key frames: a random seek decodes at most this many."""
-
-
-ENCODINGS: dict[Codec, Encoding] = {"h264": Encoding(), "av1": Encoding(crf=12, preset="8"), "png": Encoding()}
-"""What a dataset of a codec is compressed with unless it says otherwise. AV1 at the quality of our H.264 takes ten times as long to encode."""
 
 
 class VideoShape(NamedTuple):
@@ -52,79 +44,6 @@ class VideoShape(NamedTuple):
     rate_hz: float
     frames: int
     """Declared number of frames; 0 where the container does not say."""
-
-
-def rate_fraction(rate_hz: float) -> Fraction:
-    """Return a frame rate as a fraction that a container can hold."""
-    return Fraction(rate_hz).limit_denominator(10_000)
-
-
-class VideoEncoder:
-    """Makes MP4 files of one codec, one after the other.
-
-    Kept over episodes for its colour converter: a fresh one a frame is many times slower than the conversion.
-    """
-
-    def __init__(self, codec: Codec, encoding: Encoding, rate_hz: float) -> None:
-        """Take the settings; nothing is opened yet.
-
-        Args:
-            codec: ``h264`` or ``av1``.
-            encoding: quality, preset and key frames.
-            rate_hz: frame k is shown at exactly k / rate_hz seconds.
-        """
-        from av.video.reformatter import VideoReformatter
-
-        self._codec, self._encoding = _ENCODERS[codec], encoding
-        self._rate = rate_fraction(rate_hz)
-        self._reformatter = VideoReformatter()
-
-    def encode(self, frames: NDArray[np.uint8]) -> bytes:
-        """Return an MP4 of ``(T, H, W, 3)`` uint8 RGB frames; height and width must be even (4:2:0 chroma).
-
-        Equal frames give equal bytes, whatever was encoded before and on any number of cores.
-        """
-        import av
-        from av.video.reformatter import Interpolation
-
-        _, height, width, _ = frames.shape
-        buffer = io.BytesIO()
-        with av.open(buffer, "w", format="mp4") as container:
-            stream = cast("VideoStream", container.add_stream(self._codec, rate=self._rate, options=self._options()))
-            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-            stream.codec_context.thread_count = 1
-            stream.codec_context.time_base = 1 / self._rate
-            for k, image in enumerate(frames):
-                rgb = av.VideoFrame.from_numpy_buffer(np.ascontiguousarray(image), format="rgb24")
-                # AREA averages the four pixels under a chroma sample, which is what decoders undo.
-                frame = self._reformatter.reformat(rgb, format="yuv420p", interpolation=Interpolation.AREA, threads=1)
-                frame.pts, frame.time_base = k, 1 / self._rate
-                container.mux(stream.encode(frame))
-            container.mux(stream.encode(None))
-        return buffer.getvalue()
-
-    def _options(self) -> dict[str, str]:
-        encoding = self._encoding
-        options = {"preset": encoding.preset, "crf": str(encoding.crf), "g": str(encoding.keyframe_every)}
-        if self._codec == "libx264":
-            return options | {"bf": "0", "sc_threshold": "0"}
-        os.environ.setdefault("SVT_LOG", "1")  # it prints its settings to standard error for every video otherwise
-        return options | {"svtav1-params": "lp=1:lookahead=0"}
-
-
-def require_encoder(codec: Codec) -> None:
-    """Raise unless the installed PyAV can encode a codec.
-
-    Raises:
-        MachineError: names the encoder that is missing.
-    """
-    import av
-
-    if codec in _ENCODERS:
-        try:
-            av.codec.Codec(_ENCODERS[codec], "w")
-        except av.codec.codec.UnknownCodecError as error:
-            raise MachineError(f"this build of PyAV has no {_ENCODERS[codec]}, which codec {codec} needs; pip install av, or use codec h264 or png") from error
 
 
 def video_shape(path: Path) -> VideoShape:
@@ -195,15 +114,6 @@ def decode_span(path: Path, start_s: float, rate_hz: float, out: NDArray[np.uint
         filled += 1
     if filled != len(out):
         raise DataError(f"{path} ends after {filled} of the {len(out)} frames from {start_s:.3f} s on; the video is truncated or its episode rows are wrong")
-
-
-def encode_png(image: NDArray[np.uint8]) -> bytes:
-    """Return a PNG of one ``(H, W, 3)`` uint8 frame."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="PNG", compress_level=3)
-    return buffer.getvalue()
 
 
 def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
