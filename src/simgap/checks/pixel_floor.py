@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -64,7 +64,7 @@ class SizeReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FloorReport:
-    """What :func:`pixel_floor` found."""
+    """What :func:`search_floor` found."""
 
     env: str
     factors: str
@@ -109,21 +109,23 @@ def require_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
-def pixel_floor(
+def search_floor(
     env: TaskEnv,
     ranges: FactorRanges,
     sizes: Sequence[int],
     *,
+    until_pass: bool = False,
     cameras: Sequence[str] | None = None,
     spec: ProbeSpec | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> FloorReport:
-    """Measure an env at several frame sizes.
+    """Measure an env at several frame sizes, the smallest first.
 
     Args:
         env: an env that says where its target is; its running episode ends.
         ranges: how scenes vary.
         sizes: sides of a frame, px.
+        until_pass: stop after the first size that passes.
         cameras: names; all of the env's by default.
         spec: the probe's training.
         progress: called with what was done and how many units of it.
@@ -131,19 +133,15 @@ def pixel_floor(
     Raises:
         UsageError: a size no encoder takes, or an env that does not say where its target is.
     """
-    spec, sizes = spec or ProbeSpec(), require_sizes(sizes)
+    spec = spec or ProbeSpec()
     names = tuple(env.cameras if cameras is None else cameras)
     rng = child_rng(spec.seed, "pixel-floor")
     scenes = sample_scenes(env, ranges, spec.scenes, rng)
-    rulers = measure(env, {phase: poses[:RULER_SCENES] for phase, poses in scenes.items()}, names, sizes)
-    sets = draw_sets(env, scenes, sizes, names, rng, progress=None if progress is None else lambda n: progress("scenes", n))
-    reports = []
-    for size in sizes:
-        errors = probe_errors(sets[size], spec, env.position_tolerance_m)
-        verdict, reason = judge(errors, env.position_tolerance_m)
-        reports.append(SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=tuple(r for r in rulers if r.size_px == size)))
-        if progress:
-            progress(f"{size} px: {verdict}", 1)
+    reports: list[SizeReport] = []
+    for size in require_sizes(sizes):
+        reports.append(_one_size(env, scenes, size, names, spec, progress))
+        if until_pass and reports[-1].verdict is FloorVerdict.PASS:
+            break
     return FloorReport(
         env=env.name,
         factors=ranges.name,
@@ -152,6 +150,24 @@ def pixel_floor(
         sizes=tuple(reports),
         assumes=tuple(f"{k}={v}" for k, v in env.stamp_fields().items() if k in ("engine", "renderer", "env")),
     )
+
+
+def _one_size(
+    env: TaskEnv,
+    scenes: Mapping[str, Sequence[Scene]],
+    size: int,
+    cameras: Sequence[str],
+    spec: ProbeSpec,
+    progress: Callable[[str, int], None] | None,
+) -> SizeReport:
+    rulers = measure(env, {phase: poses[:RULER_SCENES] for phase, poses in scenes.items()}, cameras, (size,))
+    noise = child_rng(spec.seed, "pixel-noise", size)
+    data = draw_sets(env, scenes, (size,), cameras, noise, progress=None if progress is None else lambda n: progress(f"{size} px", n))[size]
+    errors = probe_errors(data, spec, env.position_tolerance_m)
+    verdict, reason = judge(errors, env.position_tolerance_m)
+    if progress:
+        progress(f"{size} px: {verdict}", 1)
+    return SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=tuple(rulers))
 
 
 def probe_errors(data: ProbeSet, spec: ProbeSpec, tolerance_m: float) -> list[PhaseError]:
@@ -191,4 +207,4 @@ def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdic
     return FloorVerdict.PASS, f"placed and told apart in every phase; largest 90th percentile of the error {worst.p90_mm:.1f} mm ({worst.phase})"
 
 
-__all__ = ["FloorReport", "FloorVerdict", "Scene", "SizeReport", "judge", "pixel_floor", "probe_errors", "require_sizes"]
+__all__ = ["FloorReport", "FloorVerdict", "Scene", "SizeReport", "judge", "probe_errors", "require_sizes", "search_floor"]

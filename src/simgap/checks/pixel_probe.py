@@ -7,21 +7,25 @@ encoders and no frames is scored beside it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from simgap.conventions import ActionSpec, Dimension, StateSpec, Unit
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.episodes.table import FrameTable
 from simgap.errors import DataError
-from simgap.policies.cnn import ChunkNet, CnnSpec
-from simgap.policies.inference import torch_threads
+from simgap.policies.checkpoint import load_policy
+from simgap.provenance import content_hash
 from simgap.statistics import Estimate, wilson
+from simgap.training import TrainSpec, train
 
 Scene: TypeAlias = tuple[FactorValues, NDArray[np.float32] | None]
 """Factor values, and encoder readings or None for the start."""
@@ -157,52 +161,51 @@ def draw_sets(
 
 
 def train_probe(data: ProbeSet, spec: ProbeSpec) -> Callable[[ProbeSet], NDArray[np.float32]]:
-    """Train on labelled stills; return what predicts target offsets, ``(N, 2)`` m, for others."""
-    size = next(iter(data.images.values())).shape[1]
-    centre, scale = data.target_m.mean(axis=0), data.target_m.std(axis=0) + 1e-6
-    middle, spread = data.state.mean(axis=0), data.state.std(axis=0) + 1e-3
-    shape = CnnSpec(cameras=tuple(data.images), image_size=size, state_size=data.state.shape[1], action_size=2, chunk=1, width=spec.width, hidden=spec.hidden)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
-        network = shape.build()
-    with torch_threads(spec.threads):
-        averaged = _fit(network, data, (data.target_m - centre) / scale, (data.state - middle) / spread, spec)
-    network.load_state_dict(averaged)
-    network.eval().requires_grad_(False)
+    """Train on labelled stills; return what predicts target offsets, ``(N, 2)`` m, for others.
+
+    The trainer of policies does it: a probe is a policy whose action is to point at the target, one step ahead.
+    """
+    recipe = TrainSpec(
+        steps=spec.steps,
+        batch=min(spec.batch, len(data)),
+        learning_rate=spec.learning_rate,
+        chunk=1,
+        width=spec.width,
+        hidden=spec.hidden,
+        shift_px=0,  # a shifted frame would show the target elsewhere than its label says
+        seed=spec.seed,
+        threads=spec.threads,
+        executor="latest",
+        checkpoint_every_steps=10**9,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        train([_as_table(data)], None, recipe, Path(folder) / "probe")
+        policy = load_policy(Path(folder) / "probe")
 
     def predict(asked: ProbeSet) -> NDArray[np.float32]:
-        parts = []
-        with torch_threads(spec.threads), torch.inference_mode():
-            for start in range(0, len(asked), 256):
-                rows = slice(start, start + 256)
-                frames = [torch.from_numpy(np.ascontiguousarray(v[rows])) for v in asked.images.values()]
-                readings = torch.from_numpy(((asked.state[rows] - middle) / spread).astype(np.float32))
-                parts.append(network(frames, readings, torch.bfloat16)[:, 0].numpy())
-        return np.asarray(np.concatenate(parts) * scale + centre, dtype=np.float32)
+        parts = [
+            policy.predict({k: v[i : i + 256] for k, v in asked.images.items()}, np.asarray(asked.state[i : i + 256]))[:, 0] for i in range(0, len(asked), 256)
+        ]
+        return np.concatenate(parts)
 
     return predict
 
 
-def _fit(network: ChunkNet, data: ProbeSet, labels: NDArray[np.float32], state: NDArray[np.float32], spec: ProbeSpec) -> dict[str, torch.Tensor]:
-    rng = np.random.default_rng(spec.seed)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=spec.learning_rate, weight_decay=1e-4)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, spec.learning_rate, total_steps=spec.steps, pct_start=0.1)
-    averaged = {k: v.detach().clone() for k, v in network.state_dict().items()}
-    wanted, readings = torch.from_numpy(labels.astype(np.float32)), torch.from_numpy(state.astype(np.float32))
-    frames = [torch.from_numpy(v) for v in data.images.values()]
-    batch = min(spec.batch, len(data))
-    for step in range(spec.steps):
-        rows = torch.from_numpy(rng.choice(len(data), batch, replace=False))
-        guess = network([f[rows] for f in frames], readings[rows], torch.bfloat16)[:, 0]
-        loss = (guess - wanted[rows]).abs().mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimiser.step()
-        rate.step()
-        current = network.state_dict()
-        torch._foreach_lerp_(list(averaged.values()), [current[k] for k in averaged], 1.0 - min(0.99, (1.0 + step) / (10.0 + step)))
-    return averaged
+def _as_table(data: ProbeSet) -> FrameTable:
+    """Return the stills as episodes of one frame, with the target's place as the action."""
+    reach = float(np.abs(data.target_m).max()) + 1e-3
+    target = ActionSpec(dimensions=tuple(Dimension(name=f"target.{axis}", unit=Unit.METRE, low=-reach, high=reach) for axis in "xy"), rate_hz=1.0)
+    extent = float(np.abs(data.state).max()) + 1.0
+    names = tuple(Dimension(name=f"encoder{k}", unit=Unit.UNKNOWN, low=-extent, high=extent) for k in range(data.state.shape[1]))
+    return FrameTable(
+        images=data.images,
+        state=data.state,
+        action=data.target_m,
+        episode_start=np.arange(len(data) + 1, dtype=np.int64),
+        action_spec=target,
+        state_spec=StateSpec(dimensions=names, rate_hz=1.0),
+        fingerprint=content_hash([len(data), data.target_m.tobytes().hex()[:4096]]),
+    )
 
 
 def held_out_errors(predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: NDArray[np.float32], tolerance_m: float) -> list[PhaseError]:

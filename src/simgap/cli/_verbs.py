@@ -14,6 +14,7 @@ SUMMARIES = {
     "envs": "list the envs with their cameras, actions, factors and failure modes",
     "generate": "let the teacher record verified episodes in sim",
     "data": "look at a LeRobot dataset, and check it against what it says of itself",
+    "pixels": "find the smallest frame size at which the target can be seen well enough",
     "train": "train a chunk policy on a mixture of datasets",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
     "trial": "run and log a small evaluation on a surrogate",
