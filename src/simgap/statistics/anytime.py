@@ -23,6 +23,8 @@ BETTING = "hedged betting confidence sequence"
 BETTING_FIXED = "betting interval at fixed n"
 
 _HALVINGS = 50
+_STAKE, _STAKE_FIXED = 0.5, 0.75
+"""Most of its capital that a bet may lose in one round; the first when n is open, the second when it is fixed."""
 _ROWS = 256
 
 
@@ -184,7 +186,7 @@ def log_capital(values: Floats, mean: float, alpha: float, *, fixed_n: bool = Fa
         alpha: level the bets are tuned for (two-sided).
         fixed_n: tune for T.
     """
-    above, below = _log_factors(values, mean, _bets(values, alpha, fixed_n=fixed_n), truncate=not fixed_n)
+    above, below = _log_factors(values, mean, _bets(values, alpha, fixed_n=fixed_n), _STAKE_FIXED if fixed_n else _STAKE)
     return np.cumsum(above, axis=-1), np.cumsum(below, axis=-1)
 
 
@@ -196,14 +198,13 @@ def _bets(values: Floats, alpha: float, *, fixed_n: bool = False) -> Floats:
     before = np.concatenate([np.full((*values.shape[:-1], 1), 0.25), variances[..., :-1]], axis=-1)
     horizon: Any = values.shape[-1] if fixed_n else seen * np.log1p(seen)
     bets: Floats = np.sqrt(2 * math.log(2 / alpha) / (before * horizon))
-    return np.minimum(bets, 1.0) if fixed_n else bets
+    return bets
 
 
-def _log_factors(values: Floats, mean: float | Floats, bets: Floats, *, truncate: bool = True) -> tuple[Floats, Floats]:
+def _log_factors(values: Floats, mean: float | Floats, bets: Floats, stake: float = _STAKE) -> tuple[Floats, Floats]:
     """Return ln of each round's factor. Each falls with ``mean`` (rises, for the lower bet), so what is not ruled out is an interval."""
     with np.errstate(divide="ignore"):
-        up = np.minimum(bets, np.divide(0.5, mean)) if truncate else bets
-        down = np.minimum(bets, np.divide(0.5, np.subtract(1.0, mean))) if truncate else bets
+        up, down = np.minimum(bets, np.divide(stake, mean)), np.minimum(bets, np.divide(stake, np.subtract(1.0, mean)))
         return np.log1p(up * (values - mean)), np.log1p(-down * (values - mean))
 
 

@@ -74,8 +74,8 @@ def letters(names: Sequence[str], different: Iterable[tuple[str, str]]) -> dict[
         i, j = rank[first], rank[second]
         split = [column - {gone} for column in columns if {i, j} <= column for gone in (j, i)]
         columns = _absorbed([column for column in columns if not {i, j} <= column] + split)
-    if len(columns) > len(string.ascii_letters):
-        raise UsageError(f"{len(columns)} groups of policies: there are only {len(string.ascii_letters)} letters; print the pairs instead")
+        if len(columns) > len(string.ascii_letters):
+            raise UsageError(f"more than {len(string.ascii_letters)} groups of policies, one letter each: print the pairs instead")
     ordered = sorted(columns, key=sorted)
     return {name: "".join(letter for letter, column in zip(string.ascii_letters, ordered, strict=False) if rank[name] in column) for name in names}
 

@@ -1,0 +1,149 @@
+"""Several ways of doing one thing: are there two modes (Hartigan's dip test), and how evenly are they used (class entropy)?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.errors import UsageError
+from simgap.statistics.anytime import Floats
+from simgap.statistics.comparisons import ExactTest
+from simgap.statistics.proportions import check_counts
+from simgap.statistics.quantities import Quantity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DipTest:
+    """Hartigan's dip of a sample, with its test."""
+
+    dip: float | None
+    """Greatest distance to the nearest unimodal distribution, between 1 / (2 n) and 1/4; None at n = 0."""
+    test: ExactTest
+    """Null hypothesis: one mode. A small p says two or more; a large one says "not shown", never "one"."""
+
+
+def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
+    """Return Hartigan's dip: the greatest distance of the empirical distribution from the nearest unimodal one.
+
+    Population: independent draws of one number. Unchanged by shifting, scaling and mirroring. By convention at least ``1 / (2 n)``, reached by an even
+    spacing and by equal values; two equal clumps far apart reach 1/4. None at n = 0, .5 at n = 1.
+
+    Source: Hartigan and Hartigan, Annals of Statistics 13 (1985) 70-84.
+
+    Args:
+        sample: ``(n,)`` in any order, finite.
+    """
+    values = np.asarray(sample, dtype=float)
+    if values.ndim != 1 or not np.all(np.isfinite(values)):
+        raise UsageError(f"a sample of shape {values.shape}: expected one row of finite numbers")
+    if len(values) == 0:
+        return None
+    x, repeats = np.unique(values, return_counts=True)
+    upper = np.cumsum(repeats).astype(float)  # height of the distribution function at a value, in counts, and just before it
+    lower: Floats = upper - repeats
+    dip, low, high = 1.0, 0, len(x) - 1
+    while low < high:  # a mode may be a single value, however often it occurs
+        here = slice(low, high + 1)
+        convex = low + _hull(x[here], lower[here], sign=1)  # touched by the greatest convex minorant, which lies below the steps
+        concave = low + _hull(x[here], upper[here], sign=-1)  # touched by the least concave majorant, above them
+        below = np.interp(x[here], x[convex], lower[convex])
+        above = np.interp(x[here], x[concave], upper[concave])
+        gaps = above - below
+        at_convex, at_concave = gaps[convex - low], gaps[concave - low]
+        widest = max(float(at_convex.max()), float(at_concave.max()))
+        if widest <= dip:
+            break
+        if at_convex.max() > at_concave.max():
+            new_low = int(convex[np.argmax(at_convex)])
+            new_high = int(concave[np.searchsorted(concave, new_low)])
+        else:
+            new_high = int(concave[np.argmax(at_concave)])
+            new_low = int(convex[np.searchsorted(convex, new_high, side="right") - 1])
+        left, right = slice(0, new_low - low), slice(new_high - low + 1, None)
+        dip = max(dip, float((upper[here] - below)[left].max(initial=0.0)), float((above - lower[here])[right].max(initial=0.0)))
+        if (new_low, new_high) == (low, high):
+            break
+        low, high = new_low, new_high
+    return dip / (2 * len(values))
+
+
+def dip_test(sample: Sequence[float] | Floats, *, rng: np.random.Generator, draws: int = 2000) -> DipTest:
+    """Test whether a sample has more than one mode.
+
+    The p-value is the share of uniform samples of the same size with a dip at least as large: the uniform is the unimodal distribution with the
+    largest dips (asymptotically), so the test errs towards "one mode". Rounding makes modes of its own: ties from a coarse grid count as clumps.
+
+    Population: independent draws of one number. Undefined at n = 0. Below n = 4 no p is small: nothing can be shown. All values equal: p is 1.
+    Work: about 0.1 ms a draw at n = 30, 1 ms at n = 500.
+
+    Source: Hartigan and Hartigan, Annals of Statistics 13 (1985) 70-84.
+
+    Args:
+        sample: ``(n,)``, for example the position across two ways around an obstacle, once a rollout.
+        rng: generator of the uniform samples.
+        draws: uniform samples; the smallest possible p is ``1 / (draws + 1)``.
+    """
+    dip, method = dip_statistic(sample), f"Hartigan's dip, {draws} uniform samples"
+    if dip is None:
+        return DipTest(dip=None, test=ExactTest(p_value=None, method=method, reason="no value (n = 0)", n=0, alternative="greater"))
+    count = len(sample)
+    uniform = rng.random((draws, count))
+    hits = sum((dip_statistic(row) or 0.0) >= dip * (1 - 1e-12) for row in uniform)
+    return DipTest(dip=dip, test=ExactTest(p_value=(hits + 1) / (draws + 1), method=method, n=count, alternative="greater"))
+
+
+def class_entropy(
+    counts: Mapping[str, int] | Sequence[int], classes: int, *, rng: np.random.Generator, draws: int = 4000, confidence: float = 0.95
+) -> Quantity:
+    """Return how evenly a set of known modes is used: Shannon entropy over its largest value, 0 (one mode only) to 1 (all alike).
+
+    Population: independent rollouts of one context, usually the successful ones, each labelled with one of ``classes`` modes known beforehand.
+    Report it apart from the success rate: a policy that always takes one way can succeed always. The point is the plug-in value, which is too
+    low by about ``(classes - 1) / (2 n ln classes)``; the interval is of draws from the Dirichlet(1/2) posterior, widened to hold the point.
+
+    Undefined at n = 0 and with fewer than two classes. At n = 1 the point is 0 and the interval says nothing.
+
+    Args:
+        counts: rollouts of each mode; modes that did not occur may be left out.
+        classes: number of modes that are possible.
+        rng: generator of the draws.
+        draws: posterior draws.
+        confidence: of the interval.
+    """
+    check_counts(0, 0, confidence)
+    seen = np.asarray(list(counts.values()) if isinstance(counts, Mapping) else list(counts), dtype=float)
+    if classes < len(seen) or np.any(seen < 0):
+        raise UsageError(f"counts {seen.tolist()} of {classes} classes: expected counts of at most that many modes")
+    n, name, method = int(seen.sum()), "normalised class entropy", "Dirichlet posterior"
+    if n == 0 or classes < 2:
+        reason = "no rollout (n = 0)" if n == 0 else "fewer than two classes"
+        return Quantity(name=name, n=n, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason)
+    full = np.concatenate([seen, np.zeros(classes - len(seen))])
+    point = float(_entropy(full / n))
+    low, high = np.quantile(_entropy(rng.dirichlet(full + 0.5, size=draws)), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Quantity(name=name, n=n, point=point, low=min(float(low), point), high=max(float(high), point), method=method, confidence=confidence)
+
+
+def _entropy(shares: Floats) -> Floats:
+    """Return the entropy over its largest value, ``(..., M)`` to ``(...)``."""
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    value: Floats = np.clip(-(shares * logs).sum(axis=-1) / math.log(shares.shape[-1]), 0.0, 1.0)
+    return value
+
+
+def _hull(x: Floats, y: Floats, *, sign: int) -> NDArray[np.int64]:
+    """Return the indices of the lower (``sign`` 1) or upper (-1) hull of points with rising x."""
+    kept: list[int] = []
+    xs, ys = x.tolist(), (sign * y).tolist()
+    for i in range(len(xs)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (ys[b] - ys[a]) * (xs[i] - xs[b]) < (ys[i] - ys[b]) * (xs[b] - xs[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.array(kept, dtype=np.int64)
