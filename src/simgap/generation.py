@@ -141,7 +141,8 @@ class _Attempt:
 def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float) -> _Attempt:
     rng = child_rng(seed, "dart")
     spread = env.dart_noise * (noise_deg / USUAL_NOISE_DEG)
-    disturbance = np.zeros(len(env.action_spec))
+    low, high = env.action_spec.low, env.action_spec.high
+    disturbance = np.zeros(len(low))
     attempt = _Attempt()
     obs, _ = env.reset(seed=seed, options={"factors": values})
     while attempt.outcome is None:
@@ -151,7 +152,7 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
             break
         # An Ornstein-Uhlenbeck walk: white noise would be filtered out by the servos.
         disturbance = 0.7 * disturbance + spread * rng.normal(size=len(spread)) * math.sqrt(1 - 0.7**2)
-        executed = np.clip(label + disturbance, env.action_spec.low, env.action_spec.high).astype(np.float32)
+        executed = np.minimum(np.maximum(label + disturbance, low), high).astype(np.float32)
         attempt.seen.append(obs)
         attempt.looks.append(env.look())
         attempt.labels.append(label)

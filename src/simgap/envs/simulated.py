@@ -149,7 +149,8 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         frame = spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         state = spaces.Box(-settings.state_bound, settings.state_bound, (len(self.state_spec),), np.float32)
         self.observation_space = cast("spaces.Space[ObsDict]", spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": state}))
-        self.action_space = spaces.Box(self.action_spec.low, self.action_spec.high, dtype=np.float32)
+        self._low, self._high = self.action_spec.low, self.action_spec.high
+        self.action_space = spaces.Box(self._low, self._high, dtype=np.float32)
 
     @abstractmethod
     def _new_judge(self) -> Judge[WorldT]:
@@ -198,7 +199,7 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         command = np.asarray(action, dtype=np.float64)
         if command.shape != (len(self.action_spec),) or not np.isfinite(command).all():
             raise UsageError(f"action must be {len(self.action_spec)} finite numbers ({', '.join(self.action_spec.names)}), got {action!r}")
-        self._delayed.append(np.clip(command, self.action_spec.low, self.action_spec.high))
+        self._delayed.append(np.minimum(np.maximum(command, self._low), self._high))
         self.world.command(self._delayed.popleft())
         self.world.engine.advance(self._period_s)
         self._steps += 1
