@@ -31,6 +31,12 @@ def _arm_place(image_size: int, ranges: FactorRanges | None, render: bool, engin
     return ArmPlaceEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
 
 
+def _arm_pass(image_size: int, ranges: FactorRanges | None, render: bool, engine: EngineMaker) -> TaskEnv:
+    from simgap.envs.arm.passing import ArmPassEnv
+
+    return ArmPassEnv(image_size=image_size, ranges=ranges, render=render, engine=engine)
+
+
 def _mujoco() -> EngineMaker:
     from simgap.envs.engines.mujoco import MujocoEngine
 
@@ -43,7 +49,7 @@ def _drake() -> EngineMaker:
     return DrakeEngine
 
 
-ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "arm-place": _arm_place, "car-goal": _car_goal}
+ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "arm-place": _arm_place, "arm-pass": _arm_pass, "car-goal": _car_goal}
 """Name -> maker."""
 
 ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco, "drake": _drake}

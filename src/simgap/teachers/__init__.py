@@ -19,6 +19,18 @@ def make_teacher(env: TaskEnv) -> Teacher:
 
         assert isinstance(env, ArmPickEnv)
         return ArmPickTeacher(env)
+    if env.name == "arm-place":
+        from simgap.envs.arm.place import ArmPlaceEnv
+        from simgap.teachers.arm_place import ArmPlaceTeacher
+
+        assert isinstance(env, ArmPlaceEnv)
+        return ArmPlaceTeacher(env)
+    if env.name == "arm-pass":
+        from simgap.envs.arm.passing import ArmPassEnv
+        from simgap.teachers.arm_pass import ArmPassTeacher
+
+        assert isinstance(env, ArmPassEnv)
+        return ArmPassTeacher(env)
     if env.name == "car-goal":
         from simgap.envs.car.goal import CarGoalEnv
         from simgap.teachers.car_goal import CarGoalTeacher

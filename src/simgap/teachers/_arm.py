@@ -52,7 +52,9 @@ class Sight(NamedTuple):
     play: float
     """How much wider the jaws are open than it is."""
     height: float
-    """Of the grasp point above the table."""
+    """Of the grasp point above what the cube lies on, or would lie on if it hangs between the jaws."""
+    floor: float
+    """Height of that above the table."""
     distance: float
     """Horizontal distance of the grasp point from where it should be."""
 
@@ -116,6 +118,7 @@ class ArmMotion:
         flat = int(np.argmin(np.abs(axes[2])))  # a cube on another face is still a cube
         yaw = quarter_turn(math.atan2(axes[1, flat], axes[0, flat]))
         away = centre[:2] - site[:2]
+        floor = max(float(centre[2]) - half, 0.0)
         turned = abs(wrap(self.tool_yaw() - yaw))
         width = half * (math.cos(turned) + math.sin(turned))
         opening = g.JAW_HINGE_X + (g.GRASP_Z - g.JAW_HINGE_Z) * math.sin(float(self.world.data.qpos[5]))
@@ -129,7 +132,8 @@ class ArmMotion:
             margin=min(across - width, opening - across - width),
             aside=abs(float(tool[:2, 1] @ away)),
             play=opening - 2 * width,
-            height=float(self.world.grasp_point()[2]),
+            height=float(self.world.grasp_point()[2]) - floor,
+            floor=floor,
             distance=math.hypot(*(site + tool[:, 0] * (half + GAP_M) - centre)[:2]),
         )
 
@@ -157,11 +161,11 @@ class ArmMotion:
     def _grasp(self, sight: Sight) -> NDArray[np.float32]:
         lead = self.lead_deg()
         point = self.world.grasp_point()
-        here = g.ToolPose(float(point[0]), float(point[1]), sight.height, self.tool_yaw())
+        here = g.ToolPose(float(point[0]), float(point[1]), float(point[2]), self.tool_yaw())
         if not sight.is_flat:  # a jaw stands on the cube: back off and let it fall flat
             return self.up(here._replace(z=HOVER_Z + 0.02))
         grasp_z = max(sight.half, 0.0125)
-        goal = g.ToolPose(float(sight.centre[0]), float(sight.centre[1]), grasp_z, sight.yaw)
+        goal = g.ToolPose(float(sight.centre[0]), float(sight.centre[1]), sight.floor + grasp_z, sight.yaw)
         clear_z = 2 * sight.half + TIP_M + 0.004
         is_round = sight.height < clear_z - 0.008  # the tips are below the cube's upper face
         if is_round and sight.is_between(-0.003):
@@ -170,11 +174,11 @@ class ArmMotion:
             if sight.height < grasp_z + CLOSE_M * (1.0 + 2.0 * closed):
                 return self.towards(g.inverse_tilting(goal, sight.half + 0.002), 0.0, lead)
         if sight.is_between(-0.003 if is_round else 0.001 + 0.002 * min(max((sight.height - clear_z) / 0.01, 0.0), 1.0)):
-            pose = goal._replace(z=max(grasp_z, sight.height - DESCENT_LEAD_M * lead / LEAD_DEG))
+            pose = goal._replace(z=sight.floor + max(grasp_z, sight.height - DESCENT_LEAD_M * lead / LEAD_DEG))
             return self.towards(g.inverse_tilting(pose, sight.half + GAP_M), OPEN_PERCENT, lead)
         if sight.height < clear_z - 0.004 and sight.distance < 0.06:  # beside the cube: up before sideways
             return self.up(here._replace(z=HOVER_Z + 0.01))
-        pose = goal._replace(z=min(max(sight.height, clear_z), HOVER_Z))
+        pose = goal._replace(z=sight.floor + min(max(sight.height, clear_z), HOVER_Z))
         return self.towards(g.inverse_tilting(pose, sight.half + GAP_M), OPEN_PERCENT, lead)
 
 
