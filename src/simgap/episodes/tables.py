@@ -68,13 +68,6 @@ def _element(kind: pa.DataType) -> pa.Field:
     return pa.field("element", kind)
 
 
-def _nested(value: list[Any]) -> pa.Array:
-    kind, inner = pa.int64() if isinstance(value[0], int) else pa.float64(), value[0]
-    while isinstance(inner, list):
-        kind, inner = pa.list_(_element(kind)), inner[0]
-    return pa.array([value], type=pa.list_(_element(kind)))
-
-
 def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str, NDArray[Any]]:
     """Return the numeric per-frame columns of an episode by feature name; ``index`` counts from 0 and ``task_index`` is 0 until all are there."""
     length = len(episode)
@@ -123,43 +116,52 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     """
     chunk, file = place(index)
     length = len(episode)
-    row: dict[str, pa.Array] = {
-        "dataset_from_index": _int(0),  # these two first, where set_leading() finds them
-        "dataset_to_index": _int(length),
-        "episode_index": _int(index),
-        "tasks": pa.array([[episode.task or spec.task_default]], pa.list_(_element(pa.string()))),
-        "length": _int(length),
-        "outcome": pa.array([str(episode.outcome.kind)], pa.string()),
-        "outcome_detail": pa.array([episode.outcome.detail], pa.string()),
-        "success": pa.array([None if episode.outcome.is_void else episode.outcome.is_success], pa.bool_()),
-        "seed": _int(episode.seed),
-        "factors": pa.array([canonical_json(dict(episode.factors))], pa.string()),
-        "data/chunk_index": _int(chunk),
-        "data/file_index": _int(file),
+    row: dict[str, Any] = {
+        "dataset_from_index": 0,  # these two first, where set_leading() finds them
+        "dataset_to_index": length,
+        "episode_index": index,
+        "tasks": [episode.task or spec.task_default],
+        "length": length,
+        "outcome": str(episode.outcome.kind),
+        "outcome_detail": episode.outcome.detail,
+        "success": None if episode.outcome.is_void else episode.outcome.is_success,
+        "seed": episode.seed,
+        "factors": canonical_json(dict(episode.factors)),
+        "data/chunk_index": chunk,
+        "data/file_index": file,
     }
     for camera in videos:
         prefix = f"videos/{IMAGE_PREFIX}{camera}"
-        row[f"{prefix}/chunk_index"] = _int(chunk)
-        row[f"{prefix}/file_index"] = _int(file)
-        row[f"{prefix}/from_timestamp"] = pa.array([0.0], pa.float64())
-        row[f"{prefix}/to_timestamp"] = pa.array([length / spec.rate_hz], pa.float64())
+        row |= {f"{prefix}/chunk_index": chunk, f"{prefix}/file_index": file, f"{prefix}/from_timestamp": 0.0, f"{prefix}/to_timestamp": length / spec.rate_hz}
     histograms = {camera: image_histogram(episode.images[camera]) for camera in spec.cameras}
     statistics = column_statistics({name: values for name, values in columns.items() if name not in INDEX_FEATURES})
     statistics |= {IMAGE_PREFIX + camera: image_statistics(h, length) for camera, h in histograms.items()}
-    for name, values in statistics.items():
-        for key, value in values.items():
-            row[f"stats/{name}/{key}"] = _nested(value)
-    row["meta/episodes/chunk_index"] = _int(chunk)
-    row["meta/episodes/file_index"] = _int(file)
+    row |= {f"stats/{name}/{key}": value for name, values in statistics.items() for key, value in values.items()}
+    row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
     metadata = {
         HISTOGRAMS: json.dumps({camera: h.tolist() for camera, h in sorted(histograms.items())}, separators=(",", ":")),
         VIDEOS: json.dumps({camera: hashlib.sha256(video).hexdigest() for camera, video in sorted(videos.items())}),
     }
-    return pa.table(row).replace_schema_metadata(metadata)
+    batch = pa.RecordBatch.from_struct_array(pa.array([row], type=_row_type(tuple(row))))
+    return pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
 
 
-def _int(value: int) -> pa.Array:
-    return pa.array([value], pa.int64())
+@functools.lru_cache(maxsize=64)
+def _row_type(names: tuple[str, ...]) -> pa.DataType:
+    return pa.struct([(name, _column_type(name)) for name in names])
+
+
+def _column_type(name: str) -> pa.DataType:
+    if name.startswith("stats/"):
+        kind = pa.int64() if name.endswith("/count") else pa.float64()
+        is_image = name.startswith(f"stats/{IMAGE_PREFIX}") and not name.endswith("/count")
+        for _ in range(3 if is_image else 1):  # lerobot nests [3][1][1] for a camera
+            kind = pa.list_(_element(kind))
+        return kind
+    if name == "tasks":
+        return pa.list_(_element(pa.string()))
+    kinds = {"outcome": pa.string(), "outcome_detail": pa.string(), "factors": pa.string(), "success": pa.bool_()}
+    return pa.float64() if name.endswith("_timestamp") else kinds.get(name, pa.int64())
 
 
 def number_frames(path: Path, length: int, first_row: int, task_index: int) -> None:
