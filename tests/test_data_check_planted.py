@@ -362,6 +362,8 @@ CAMERA_FILES: dict[str, Callable[[Path], object]] = {
 }
 CAMERA_FRAMES: dict[str, Callable[[Recording], object]] = {"black_video": _paint(0), "frozen_video": _paint(None)}
 ELSEWHERE = {"path_template", "assumed_by_reader", "requested_not_sent", "limits_inert"}
+ELSEWHERE |= {"flat_video", "frozen_segment", "cameras_exchanged", "channels_exchanged", "stored_image_std_wrong", "stale_first_frame"}
+ELSEWHERE |= {"partly_duplicated_episodes", "idle_start", "image_std_zero", "stale_numbering", "nearly_constant_dimensions"}
 """Planted by other tests: other formats have them, or a public report is rebuilt for them."""
 
 

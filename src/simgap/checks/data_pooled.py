@@ -57,6 +57,11 @@ class Pooled:
         """States of each episode, ``(T, S)`` float64."""
         return [_matrix(e[self.dataset.state_key]) for e in self.episodes]
 
+    def moving_part(self, place: int) -> NDArray[np.float64]:
+        """Return what tells that the robot moves in the ``place``-th episode: its state, or its action where nothing is measured."""
+        state = self.states[place]
+        return state if state.shape[1] else self.actions[place]
+
     def pooled(self, feature: str) -> NDArray[np.float64]:
         """Return all rows of a feature, ``(N, D)`` float64."""
         return np.concatenate([_matrix(e[feature]) for e in self.episodes])

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 SCHEMA = 1
 
 
@@ -114,3 +117,11 @@ def listed(names: list[str] | tuple[str, ...], most: int = 4) -> str:
     """Return names as text, cut after a few with the number left out."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def flat_numbers(value: Any) -> NDArray[np.float64] | None:
+    """Return a stored list of numbers flattened, ``(D,)``; None where it is no such list."""
+    try:
+        return None if value is None else np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Pooled
-from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_report import DataFinding, Severity, flat_numbers, listed
+from simgap.checks.data_stored import check_stored
 from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_30
 from simgap.episodes.reader import Dataset
 from simgap.episodes.stats import QUANTILES, exact_statistics
 from simgap.provenance import read_json
 
+_THIN = 0.001
+"""A dimension whose middle 98 % span less than this share of its own value is a constant with noise on it."""
 _TOLERANCE = 0.01
 """Share of a dimension's range that a stored quantile, or of its standard deviation that another statistic, may be off."""
 
@@ -40,19 +43,67 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
     dataset = pooled.dataset
     features = [k for k in pooled.episodes[0] if k not in INDEX_FEATURES and all(k in e for e in pooled.episodes)]
     exact = {k: exact_statistics(pooled.pooled(k)) for k in features}
-    measured = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
+    measured: dict[str, Any] = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
+    thin = _nearly_constant(pooled, exact)
     path = dataset.root / "meta" / "stats.json"
     if not path.is_file():
-        return measured, [_absent()] if dataset.info.version in (VERSION_30, VERSION_20) else []
+        return measured, [*thin, *([_absent()] if dataset.info.version in (VERSION_30, VERSION_20) else [])]
     stored = read_json(path)
     stored = stored if isinstance(stored, dict) else {}
     deviations = [d for k in features if isinstance(stored.get(k), dict) for d in _deviations(k, pooled.names(k), stored[k], exact[k])]
-    found = _missing(dataset, stored)
+    found = [*_missing(dataset, stored), *thin]
     for feature in features:
         ours = [d for d in deviations if d.feature == feature]
-        found += _quantiles(pooled, feature, [d for d in ours if d.statistic in QUANTILES])
+        found += _quantiles(pooled, feature, [d for d in ours if d.statistic in QUANTILES], stored.get(feature, {}))
         found += _moments(feature, [d for d in ours if d.statistic not in QUANTILES])
-    return measured, [*found, *_placeholders(dataset, stored)]
+    for feature in (k for k in features if k in measured and (cover := coverage(pooled.pooled(k), stored.get(k)))):
+        measured[feature]["outside_stored_quantiles"] = dict(zip(pooled.names(feature), cover["outside"], strict=True))
+    numbering = {k: exact_statistics(pooled.pooled(k)) for k in INDEX_FEATURES if all(k in e for e in pooled.episodes)}
+    facts, stored_findings = check_stored(pooled, stored, numbering)
+    return measured | facts, [*found, *_placeholders(dataset, stored), *stored_findings]
+
+
+def coverage(values: NDArray[np.float64], stored: Any) -> dict[str, list[float]]:
+    """Return the share of rows outside the stored [q01, q99], where 2 % is right, and the largest value after scaling by it.
+
+    Args:
+        values: ``(N, D)`` pooled rows.
+        stored: the entry of the feature; anything without quantiles of D numbers gives an empty result.
+    """
+    low, high = (flat_numbers(stored.get(s)) if isinstance(stored, dict) else None for s in ("q01", "q99"))
+    if low is None or high is None or len(low) != values.shape[1] or len(high) != values.shape[1]:
+        return {}
+    slack = 1e-5 * np.abs(values).max(axis=0) + 1e-9  # float32 rounding of a constant is not outside
+    outside = ((values < low - slack) | (values > high + slack)).mean(axis=0)
+    width = np.where(high > low, high - low, np.nan)
+    largest = np.abs(2.0 * (values - low) / width - 1.0).max(axis=0)
+    return {"outside": outside.tolist(), "largest_scaled": [float(v) if np.isfinite(v) else 0.0 for v in largest]}
+
+
+def _nearly_constant(pooled: Pooled, exact: Mapping[str, Mapping[str, list[Any]]]) -> list[DataFinding]:
+    """Note dimensions that hardly move beside their own value: scaling by their range blows noise up."""
+    found: dict[str, dict[str, float]] = {}
+    for key in (pooled.dataset.action_key, pooled.dataset.state_key):
+        if key not in exact or "q01" not in exact[key]:
+            continue
+        low, high = (np.asarray(exact[key][s]) for s in ("q01", "q99"))
+        width, size = high - low, np.maximum(np.abs(low), np.abs(high))
+        thin = (width > 0) & (width < _THIN * size)
+        names = pooled.names(key)
+        found |= {key: {names[k]: float(2.0 / width[k]) for k in np.flatnonzero(thin)}} if thin.any() else {}
+    if not found:
+        return []
+    parts = [f"{key} {listed(list(gains))}" for key, gains in found.items()]
+    return [
+        DataFinding(
+            code="nearly_constant_dimensions",
+            severity=Severity.NOTE,
+            sentence=f"dimensions move by less than {100 * _THIN:g} % of their own value: {listed(parts)}; scaled by their range, noise becomes the signal",
+            remedy="scale them by their limits, or drop them",
+            joints=tuple(n for gains in found.values() for n in gains),
+            numbers=found,
+        )
+    ]
 
 
 def _deviations(feature: str, names: tuple[str, ...], stored: Mapping[str, Any], exact: Mapping[str, list[Any]]) -> list[Deviation]:
@@ -60,7 +111,7 @@ def _deviations(feature: str, names: tuple[str, ...], stored: Mapping[str, Any],
     std = np.asarray(exact["std"])
     found = []
     for statistic, true in exact.items():
-        values = _flat(stored.get(statistic))
+        values = flat_numbers(stored.get(statistic))
         if statistic == "count" or values is None:
             continue
         if len(values) != len(true):
@@ -75,22 +126,27 @@ def _deviations(feature: str, names: tuple[str, ...], stored: Mapping[str, Any],
     return sorted(found, key=lambda d: -d.relative)
 
 
-def _quantiles(pooled: Pooled, feature: str, deviations: list[Deviation]) -> list[DataFinding]:
+def _quantiles(pooled: Pooled, feature: str, deviations: list[Deviation], stored: Mapping[str, Any]) -> list[DataFinding]:
     if not deviations:
         return []
     cause = ""
-    if len(pooled.episodes) > 1 and _are_episode_means(pooled, feature, deviations):
+    is_averaged = len(pooled.episodes) > 1 and _are_episode_means(pooled, feature, deviations)
+    if is_averaged:
         cause = "; the stored values are the frame-weighted mean of per-episode quantiles (LeRobot's aggregation until August 2026), not quantiles of the data"
     parts = [f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g} ({d.stored - d.exact:+.1f})" for d in deviations]
+    cover = coverage(pooled.pooled(feature), stored)
+    if cover:
+        cause += f"; {100 * max(cover['outside']):.1f} % of frames lie outside [q01, q99] of the worst dimension, 2 % would be right"
     return [
         DataFinding(
             code="stored_quantiles_wrong",
             severity=Severity.FAULT,
             sentence=f"{feature}: {listed(parts, 3)}{cause}",
-            remedy="recompute meta/stats.json from pooled frames before training anything that normalises by quantiles",
+            remedy="recompute meta/stats.json from pooled frames before training anything that normalises by quantiles; mean and std are not affected",
             feature=feature,
             joints=tuple(dict.fromkeys(d.joint for d in deviations)),
-            numbers={"deviations": [_plain(d) for d in deviations], "is_mean_of_episode_quantiles": bool(cause)},
+            numbers={"deviations": [_plain(d) for d in deviations], "is_mean_of_episode_quantiles": is_averaged, "names": list(pooled.names(feature)), **cover}
+            | {"affected": ["QUANTILES", "QUANTILE10"], "not_affected": ["MEAN_STD", "MIN_MAX"]},
         )
     ]
 
@@ -139,7 +195,7 @@ def _placeholders(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFindi
     for key in dataset.camera_keys.values():
         entry = stored.get(key)
         if isinstance(entry, dict):
-            mean, std, low, high = (_flat(entry.get(s)) for s in ("mean", "std", "min", "max"))
+            mean, std, low, high = (flat_numbers(entry.get(s)) for s in ("mean", "std", "min", "max"))
             halves = all(v is not None and (v == 0.5).all() for v in (mean, std))
             bare = mean is not None and std is not None and ((std == 0).all() or ((mean == 0).all() and (std == 1).all()))
             if bare or (halves and low is not None and high is not None and (low == 0).all() and (high == 1).all()):
@@ -159,7 +215,8 @@ def _placeholders(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFindi
 
 
 def _missing(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFinding]:
-    absent = [k for k in (dataset.action_key, dataset.state_key) if not isinstance(stored.get(k), dict)]
+    wanted = [k for k in (dataset.action_key, dataset.state_key) if dataset.info.features[k].shape != (0,)]  # nothing was measured
+    absent = [k for k in wanted if not isinstance(stored.get(k), dict)]
     if not absent:
         return []
     return [
@@ -180,13 +237,6 @@ def _absent() -> DataFinding:
         sentence="meta/stats.json is missing",
         remedy="recompute it from pooled frames; LeRobot normalises with it",
     )
-
-
-def _flat(value: Any) -> NDArray[np.float64] | None:
-    try:
-        return None if value is None else np.asarray(value, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def _plain(d: Deviation) -> dict[str, Any]:

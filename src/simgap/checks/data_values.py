@@ -1,8 +1,7 @@
-"""Are the numbers plausible: dead dimensions, units that cannot be told, servo counts, repeats, twins, limits."""
+"""Are the numbers plausible: dead dimensions, units that cannot be told, servo counts, repeats, wraps, limits."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import defaultdict
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.scaling import circular_std
 from simgap.conventions import SO101_JOINTS, Unit
 
 _REPEATED = 0.2
@@ -24,7 +24,7 @@ def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     action, state = pooled.pooled(pooled.dataset.action_key), pooled.pooled(pooled.dataset.state_key)
     measured, repeats = _repeats(pooled)
     found = [*_dead(pooled, action, state), *_units(pooled, action, state), *_limits(pooled, action, state)]
-    return measured, [*found, *repeats, *_wraps(pooled), *_twins(pooled), *_lengths(pooled)]
+    return measured, [*found, *repeats, *_wraps(pooled), *_lengths(pooled)]
 
 
 def _dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
@@ -187,40 +187,32 @@ def _wraps(pooled: Pooled) -> list[DataFinding]:
         (pooled.dataset.state_key, pooled.state_names, pooled.states),
     ):
         steps = np.abs(np.concatenate([np.diff(t, axis=0) for t in tables]))
-        spread = np.ptp(np.concatenate(tables), axis=0)
+        values = np.concatenate(tables)
+        spread = np.ptp(values, axis=0)
         for unit, turn in _TURNS.items():
             is_one_turn = (spread > 0.97 * turn) & (spread < 1.1 * turn)  # 360 degrees are also many radians
-            jumps = (np.abs(steps - turn) < 0.03 * turn).sum(axis=0) * is_one_turn
-            found |= {f"{names[k]} ({key})": {"jumps": int(jumps[k]), "turn": turn, "unit": unit} for k in np.flatnonzero(jumps)}
+            jumps = (steps > 0.5 * turn).sum(axis=0) * is_one_turn
+            for k in np.flatnonzero(jumps):
+                column = values[:, k]
+                found[f"{names[k]} ({key})"] = {
+                    "jumps": int(jumps[k]),
+                    "share": float(jumps[k] / max(1, len(steps))),
+                    "turn": turn,
+                    "unit": unit,
+                    "std": float(column.std()),
+                    "circular_std": circular_std(column, turn),
+                }
     if not found:
         return []
-    parts = [f"{n} {v['jumps']} times by about {v['turn']:.5g} ({v['unit']})" for n, v in found.items()]
+    parts = [f"{n} {v['jumps']} times by about {v['turn']:.5g} ({v['unit']}; std {v['std']:.3g}, circular {v['circular_std']:.3g})" for n, v in found.items()]
     return [
         DataFinding(
             code="angle_wraps",
             severity=Severity.FAULT,
             sentence=f"angles jump by a whole turn within one frame: {listed(parts)}",
-            remedy="unwrap them, or move the zero of the joint so that its travel does not cross the wrap",
+            remedy="unwrap them, move the zero of the joint away from the seam, or use a 6-D rotation; differences of such angles are whole turns too",
             joints=tuple(found),
             numbers=found,
-        )
-    ]
-
-
-def _twins(pooled: Pooled) -> list[DataFinding]:
-    seen: dict[str, list[int]] = defaultdict(list)
-    for number, action, state in zip(pooled.indices, pooled.actions, pooled.states, strict=True):
-        seen[hashlib.sha256(action.tobytes() + state.tobytes()).hexdigest()].append(number)
-    twins = [group for group in seen.values() if len(group) > 1]
-    if not twins:
-        return []
-    return [
-        DataFinding(
-            code="duplicate_episodes",
-            severity=Severity.FAULT,
-            sentence=f"{sum(len(g) - 1 for g in twins)} episodes are exact copies of others: {listed([' = '.join(map(str, g)) for g in twins])}",
-            remedy="delete the copies; they leak between training and validation and count twice",
-            numbers={"groups": twins},
         )
     ]
 
