@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 from simgap.cli._output import Advance, emit, progress, say
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.console import Console
 
+    from simgap.cli._verbs import Verb
     from simgap.envs.base import TaskEnv
     from simgap.envs.factors import FactorRanges
 
@@ -33,26 +31,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
     for action in add.values():
         action.add_argument("env", metavar="NAME", help="env, as `simgap envs` lists it")
-    check, picture = add["check"], add["picture"]
+    for name in _FILES:
+        load_action(name).add_arguments(add[name])
+    check = add["check"]
+    add_engine(check)
     check.add_argument("-n", type=count, default=100, metavar="N", help="episodes the teacher plays (default 100)")
     check.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the initial conditions are drawn from (default nominal)")
     check.add_argument("--noise-deg", type=amount, default=0.0, metavar="X", help="noise on what is executed, as `simgap generate` adds (default 0)")
     add_workers(check)
-    picture.add_argument("-n", type=count, default=3, metavar="N", help="draws of each preset (default 3)")
-    picture.add_argument("--size", type=count, default=128, metavar="PX", help="side of a frame (default 128)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; 1 when a check found something."""
-    actions: dict[str | None, Callable[[argparse.Namespace], int]] = {"show": _show, "check": _check, "picture": _picture}
+    if args.action in _FILES:
+        return load_action(args.action).run(args)
+    actions: dict[str | None, Callable[[argparse.Namespace], int]] = {"show": _show, "check": _check}
     return actions.get(args.action, _list)(args)
+
+
+def load_action(name: str) -> Verb:
+    """Import an action that has a file of its own."""
+    return cast("Verb", import_module(f"simgap.cli.envs_{name}"))
 
 
 _ACTIONS = {
     "show": "factors with unit, nominal value, bounds and reason; presets, cameras, conventions, failure modes",
     "check": "gymnasium's checker, the same bytes for the same seed, and the teacher over many seeds; exit code 1 on a finding",
     "picture": "one image of what the cameras see under every preset",
+    "conformance": "the same numbers on two physics engines and from theory; exit code 1 on an undeclared difference",
 }
+_FILES = ("picture", "conformance")
+"""Actions in files of their own, ``cli/envs_<action>.py``, made like a verb's."""
 
 
 def count(text: str) -> int:
@@ -86,6 +95,11 @@ def amount(text: str) -> float:
     if not 0.0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
     return value
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add ``--engine``."""
+    parser.add_argument("--engine", default="mujoco", metavar="NAME", help="physics engine: mujoco (default) or drake (pip install 'simgap[drake]')")
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
@@ -219,15 +233,16 @@ def _check(args: argparse.Namespace) -> int:
     from simgap.envs import make_env
     from simgap.machine import require_offscreen
 
-    ranges = preset_of(make_env(args.env, render=False), args.factors)
+    env = make_env(args.env, render=False, engine=args.engine)
+    ranges, engine = preset_of(env, args.factors), env.stamp_fields().get("engine")
     renderer = require_offscreen()
-    say(args, f"contract and determinism of {args.env} ({renderer.renderer})")
-    faults, notes = _contract(args.env)
+    say(args, f"contract and determinism of {args.env} on {engine} ({renderer.renderer})")
+    faults, notes = _contract(args.env, args.engine)
     began = time.monotonic()
     results = _teach(args, ranges)
     teacher = _judged(results) | {"preset": args.factors, "episodes_per_s": len(results) / (time.monotonic() - began)}
     is_clean = not faults and teacher["successes"] >= REQUIRED_RATE * len(results)
-    document = {"env": args.env, "contract": {"faults": faults, "notes": notes}, "teacher": teacher, "is_clean": is_clean}
+    document = {"env": args.env, "engine": engine, "contract": {"faults": faults, "notes": notes}, "teacher": teacher, "is_clean": is_clean}
     emit(args, document, lambda console: _print_check(console, document))
     return 0 if is_clean else 1
 
@@ -260,7 +275,7 @@ def _print_check(console: Console, document: dict[str, Any]) -> None:
         show_lines(console, "contract: gymnasium's checker passes; the same seed gives the same bytes, another seed other ones")
     show_lines(
         console,
-        f"teacher on {teacher['preset']!r}: solved {teacher['sentence']}",
+        f"teacher on {teacher['preset']!r}, {document['engine']}: solved {teacher['sentence']}",
         f"  failures: {counted(teacher['failures'])}",
         f"  abstentions: {counted(teacher['abstentions'])}",
         f"  {teacher['episodes_per_s']:.3g} episodes/s without rendering",
@@ -269,7 +284,7 @@ def _print_check(console: Console, document: dict[str, Any]) -> None:
         show_lines(console, f"finding: fewer than {REQUIRED_RATE:.0%} solved; data of this preset lack the conditions on which the teacher fails")
 
 
-def _contract(name: str) -> tuple[list[str], list[str]]:
+def _contract(name: str, engine: str) -> tuple[list[str], list[str]]:
     """Return faults and notes of gymnasium's checker and of the determinism check."""
     import re
     import warnings
@@ -278,7 +293,7 @@ def _contract(name: str) -> tuple[list[str], list[str]]:
 
     from simgap.envs import make_env
 
-    env = make_env(name, image_size=48)
+    env = make_env(name, image_size=48, engine=engine)
     faults = []
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -329,17 +344,17 @@ def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
             results.append(result)
             advance()
 
-        run_tasks(_teacher, (args.env, ranges, args.noise_deg), seeds, workers=workers_of(args), on_result=landed)
+        run_tasks(_teacher, (args.env, ranges, args.noise_deg, args.engine), seeds, workers=workers_of(args), on_result=landed)
     return results
 
 
-def _teacher(name: str, ranges: FactorRanges, noise_deg: float) -> Callable[[int], Any]:
+def _teacher(name: str, ranges: FactorRanges, noise_deg: float, engine: str) -> Callable[[int], Any]:
     from simgap.envs import make_env
     from simgap.generation import roll_teacher
     from simgap.provenance import child_rng
     from simgap.teachers import make_teacher
 
-    env = make_env(name, image_size=16, render=False)
+    env = make_env(name, image_size=16, render=False, engine=engine)
     teacher = make_teacher(env)
 
     def play(seed: int) -> Any:
@@ -348,52 +363,3 @@ def _teacher(name: str, ranges: FactorRanges, noise_deg: float) -> Callable[[int
         return f"{_ABSTAINED}{rollout.abstained}" if rollout.episode is None else rollout.episode.outcome
 
     return play
-
-
-def _picture(args: argparse.Namespace) -> int:
-    from simgap.envs import make_env
-    from simgap.errors import UsageError
-    from simgap.machine import require_offscreen
-    from simgap.provenance import write_atomic
-
-    out = args.out or Path("runs") / f"{args.env}.png"
-    if out.suffix.lower() != ".png":
-        raise UsageError(f"--out {out} is not a .png file; give one")
-    make_env(args.env, render=False)  # an unknown name is said before the renderer is tried
-    require_offscreen()
-    env = make_env(args.env, image_size=args.size)
-    png = _sheet(env, args.n, args.seed)
-    env.close()
-    write_atomic(out, png)
-    columns = [f"{camera} {i + 1}" for i in range(args.n) for camera in env.cameras]
-    document = {"path": out, "env": args.env, "rows": list(env.presets), "columns": columns, "seed": args.seed, "bytes": os.path.getsize(out)}
-    emit(args, document, lambda console: show_lines(console, f"wrote {out}: {len(env.presets)} presets x {args.n} draws, {' and '.join(env.cameras)}"))
-    return 0
-
-
-def _sheet(env: TaskEnv, draws: int, seed: int) -> bytes:
-    """Return a PNG: a row a preset, and in it the cameras of each draw side by side."""
-    import io
-
-    import numpy as np
-    from PIL import Image, ImageDraw
-
-    from simgap.provenance import child_rng
-
-    gap, title, size = 4, 18, env.image_size
-    width = draws * (len(env.cameras) * size + gap) + gap
-    page = np.full((len(env.presets) * (size + title + gap) + gap, width, 3), 255, dtype=np.uint8)
-    for row, ranges in enumerate(env.presets.values()):
-        top = gap + row * (size + title + gap) + title
-        for draw in range(draws):
-            values = env.factor_space.sample(ranges, child_rng(seed, "picture", draw))
-            frames: dict[str, NDArray[np.uint8]] = env.render_still(values)
-            left = gap + draw * (len(env.cameras) * size + gap)
-            page[top : top + size, left : left + len(env.cameras) * size] = np.concatenate([frames[c] for c in env.cameras], axis=1)
-    image = Image.fromarray(page)
-    pen = ImageDraw.Draw(image)
-    for row, name in enumerate(env.presets):
-        pen.text((gap, gap + row * (size + title + gap) + 2), f"{name}  ({' | '.join(env.cameras)})", fill=(20, 20, 20))
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()

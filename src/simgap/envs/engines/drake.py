@@ -102,6 +102,14 @@ class DrakeEngine:
         plant = self._plant.plant
         return self._states.force_to_mujoco(plant.CalcBiasTerm(self._context) - plant.CalcGravityGeneralizedForces(self._context), self._data)
 
+    def body_positions(self) -> NDArray[np.float64]:
+        """Return where Drake's own kinematics puts the origin of every body, ``(nbody, 3)`` m, in MuJoCo's order."""
+        return np.array([body.EvalPoseInWorld(self._context).translation() for body in self._plant.bodies])
+
+    def mass_matrix(self) -> NDArray[np.float64]:
+        """Return Drake's own mass matrix with reflected inertias, ``(nv, nv)``, in MuJoCo's order."""
+        return self._states.matrix_to_mujoco(self._plant.plant.CalcMassMatrix(self._context), self._data)
+
     def snapshot(self) -> DrakeSnapshot:
         """Return a copy of Drake's context and of the data; gains and torque limits stay those of the episode."""
         copied = mujoco.MjData(self._model)

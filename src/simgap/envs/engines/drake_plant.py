@@ -30,7 +30,8 @@ DISSIPATION_S_PER_M = 10.0
 """Hunt and Crossley dissipation: no bounce at the speeds of these tasks."""
 CONTACT = "lagged"
 """Drake's approximation of contact: a convex problem in which Coulomb's bound takes the normal force of the step before."""
-_FLAT_FACED = (mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER)
+_PLANE = int(mujoco.mjtGeom.mjGEOM_PLANE)
+_FLAT_FACED = (int(mujoco.mjtGeom.mjGEOM_BOX), int(mujoco.mjtGeom.mjGEOM_CYLINDER))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,14 +212,13 @@ def _geometries(plant: Any, scene: Any, bodies: tuple[Any, ...], named: NamedMjc
 def _set_contact(plant: Any, scene: Any, model: Any, geometries: dict[int, Any]) -> None:
     """Let shapes with flat faces meet in patches (hydroelastic), round ones in points, where a mesh would make a wheel a polygon."""
     geometry = pydrake("geometry")
-    kinds = mujoco.mjtGeom
     inspector = scene.model_inspector()
     for geom, identity in geometries.items():
         properties = geometry.ProximityProperties(inspector.GetProximityProperties(identity))
         geometry.AddContactMaterial(dissipation=DISSIPATION_S_PER_M, point_stiffness=POINT_STIFFNESS_N_PER_M, properties=properties)
-        kind, is_fixed = model.geom_type[geom], model.body_weldid[model.geom_bodyid[geom]] == 0
+        kind, is_fixed = int(model.geom_type[geom]), model.body_weldid[model.geom_bodyid[geom]] == 0
         edge = 0.5 * float(model.geom_rbound[geom]) or 1.0
-        if kind == kinds.mjGEOM_PLANE or (is_fixed and kind in _FLAT_FACED):
+        if kind == _PLANE or (is_fixed and kind in _FLAT_FACED):
             geometry.AddRigidHydroelasticProperties(edge, properties)
         elif kind in _FLAT_FACED:
             geometry.AddCompliantHydroelasticProperties(edge, MODULUS_PA, properties)

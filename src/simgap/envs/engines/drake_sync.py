@@ -184,6 +184,11 @@ class StateMap:
             out[turning : turning + 3] = _turned_back(data.qpos[quaternion : quaternion + 4], out[turning : turning + 3])
         return out
 
+    def matrix_to_mujoco(self, matrix: NDArray[np.float64], data: Any) -> NDArray[np.float64]:
+        """Return a matrix over velocities, such as the mass matrix, in MuJoCo's order, ``(nv, nv)``."""
+        rows = np.array([self.force_to_mujoco(column, data) for column in matrix.T])
+        return np.array([self.force_to_mujoco(column, data) for column in rows.T])
+
 
 def _turned(quaternion: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a vector of the body in the world, ``(3,)``."""
