@@ -304,7 +304,7 @@ def test_cones_that_sleep_move_as_cones_that_do_not() -> None:
         env.world.engine.advance(0.5)
         ends.append((rows, [env.world.cone_spot(cone) for cone in range(3)]))
     assert np.array_equal(ends[0][0][:-1], ends[1][0][:-1])  # up to the touch
-    np.testing.assert_allclose(ends[0][1], ends[1][1], atol=2e-3)
+    np.testing.assert_allclose(ends[0][1], ends[1][1], atol=5e-3)  # which way a hit cone chatters is a matter of rounding
     assert ends[0][1][0].x > 0.71  # it was pushed
 
 

@@ -20,6 +20,9 @@ TIMESTEP_S = 0.005
 SERVO_DAMPING = 0.05
 """Of a steering hinge, N m s/rad: its torque limit over this is the servo's speed, this over its stiffness its lag."""
 WHEEL_MASS_KG = 0.035
+KNUCKLE_MASS_KG = 0.005
+CORNERS_MASS_KG = 4 * WHEEL_MASS_KG + 2 * KNUCKLE_MASS_KG
+"""All of the car that is not its chassis."""
 ROTOR_INERTIA = 1e-4
 """Motor and gears as felt at a rear wheel, kg m^2."""
 TIERS = 6
@@ -103,7 +106,7 @@ def _add_car(spec: Any) -> None:
     car.add_freejoint(name="car")
     solid: dict[str, Any] = {"contype": _CAR, "conaffinity": _REST, "friction": [0.4, 0.005, 0.0001]}
     length = (g.BUMPER_M - g.TAIL_M) / 2
-    mass = g.CAR_MASS_KG - 4 * WHEEL_MASS_KG
+    mass = g.CAR_MASS_KG - CORNERS_MASS_KG
     car.add_geom(name="chassis", type=box, size=[length, 0.055, 0.02], pos=[g.BUMPER_M - length, 0, 0.045], mass=mass, rgba=[0.12, 0.13, 0.16, 1], **solid)
     car.add_geom(name="bumper", type=box, size=[0.012, 0.08, 0.015], pos=[g.BUMPER_M - 0.012, 0, 0.045], mass=0.0, rgba=[0.75, 0.70, 0.12, 1], **solid)
     pitch = math.radians(g.CAMERA_PITCH_DEG)
@@ -119,7 +122,7 @@ def _add_car(spec: Any) -> None:
         knuckle.add_joint(
             name=f"steer_{side}", type=mujoco.mjtJoint.mjJNT_HINGE, axis=[0, 0, 1], armature=1e-4, damping=SERVO_DAMPING, range=[-55, 55], limited=True
         )
-        knuckle.add_geom(type=cylinder, size=[0.004, 0.012, 0], mass=0.005, contype=0, conaffinity=0, rgba=[0.3, 0.3, 0.3, 1])
+        knuckle.add_geom(type=cylinder, size=[0.004, 0.012, 0], mass=KNUCKLE_MASS_KG, contype=0, conaffinity=0, rgba=[0.3, 0.3, 0.3, 1])
         _add_wheel(knuckle.add_body(name=f"front_{side}"), f"front_{side}", 1e-5)
         servo = spec.add_actuator(name=f"steer_{side}", target=f"steer_{side}", trntype=mujoco.mjtTrn.mjTRN_JOINT, forcelimited=True, forcerange=[-1, 1])
         servo.set_to_position(kp=1.0)

@@ -13,7 +13,7 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CONES
 from simgap.envs.car.layout import Spot, layout
-from simgap.envs.car.model import BANDS, BODY_RADII_M, CONE_CONTACT_RADIUS_M, FOOT_RADIUS_M, ORANGE, SERVO_DAMPING, TIERS, WHEEL_MASS_KG
+from simgap.envs.car.model import BANDS, BODY_RADII_M, CONE_CONTACT_RADIUS_M, CORNERS_MASS_KG, FOOT_RADIUS_M, ORANGE, SERVO_DAMPING, TIERS
 from simgap.envs.engines import Engine
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorValues
@@ -223,7 +223,7 @@ class CarWorld:
         model, radius = self.model, g.WHEEL_RADIUS_M
         model.geom_friction[[self._floor, *self._wheel_geom], 0] = values["friction"]
         mass, inertia = self._nominal_mass
-        chassis = values["car_mass_kg"] - 4 * WHEEL_MASS_KG
+        chassis = values["car_mass_kg"] - CORNERS_MASS_KG
         model.body_mass[self._car_body] = chassis
         model.body_inertia[self._car_body] = inertia * chassis / mass
         model.dof_damping[self._wheel_dof] = values["drag"] * radius**2 / 4
