@@ -12,7 +12,7 @@ import numpy as np
 from simgap.envs.arm import geometry as g
 from simgap.envs.arm.pass_factors import pass_plan
 from simgap.envs.arm.passing import ArmPassEnv
-from simgap.teachers._arm import ArmMotion
+from simgap.teachers._arm import LEAD_DEG, ArmMotion
 from simgap.teachers.base import Abstain, Label
 
 FINGERS_ALONG_M = 0.019
@@ -58,7 +58,8 @@ class ArmPassTeacher:
         passing = plan.post_bearing + sign * math.asin((touch_aside + AROUND_M) / plan.post_distance)
         past = _ramp(before, touch_along - 0.004, touch_along + 0.026)
         bearing = passing + (plan.pad_bearing - passing) * past
-        distance = min(plan.pad_distance, max(along, 0.0) + AHEAD_M)
+        lead = self._arm.lead_deg()
+        distance = min(plan.pad_distance, max(along, 0.0) + AHEAD_M * lead / LEAD_DEG)
         if before < 0:  # in front of the post there is no way on until there is room beside it
             room = _ramp(sign * aside, touch_aside - 0.006, touch_aside + 0.008)
             stop = plan.post_distance - touch_along + 0.006 - 0.02 * _ramp(-sign * aside, 0.002, 0.012)
@@ -67,7 +68,6 @@ class ArmPassTeacher:
             goal = g.inverse_tilting(g.ToolPose(distance * math.cos(bearing), distance * math.sin(bearing), RUN_Z, bearing), 0.011)
         except g.Unreachable as reason:
             return Abstain(str(reason))
-        lead = self._arm.lead_deg()
         now = self._arm.joints_deg()
         out = self._arm.bounded(np.array([now[0], *goal[1:]]), LEAD * lead)
         out[0] = min(max(float(goal[0] - now[0]), -PAN_LEAD * lead), PAN_LEAD * lead)

@@ -110,7 +110,7 @@ class ArmPassEnv(ArmEnv):
         image_size: int = 96,
         ranges: FactorRanges | None = None,
         renderer: FrameRenderer | None = None,
-        horizon_steps: int = 60,
+        horizon_steps: int = 80,
         render: bool = True,
         engine: EngineMaker = MujocoEngine,
     ) -> None:
