@@ -154,30 +154,40 @@ def _free(gl: Any, context: Any) -> None:
 
 
 class PixelNoise:
-    """Sensor noise of a camera: independent normal errors of every value of a frame.
+    """Sensor noise of a camera: independent normal errors of every value of a frame, rounded and clipped as a sensor does.
 
-    Drawing them costs twice the rendering of a small frame. So they are drawn once for eight frames, and a frame gets a stretch
-    of them from a random place with a random sign: no two frames share a pattern in the same place.
+    Drawing them costs twice the rendering of a small frame. So they are drawn once for a few frames, and a frame gets a stretch
+    of them from a random place: two frames hardly ever share a pattern in the same place.
     """
 
     def __init__(self, sigma: float, rng: np.random.Generator) -> None:
-        """Take the standard deviation, in 1/255, and what decides about places and signs; 0 draws nothing."""
+        """Take the standard deviation, in 1/255, and what decides about places; 0 draws nothing."""
         self._sigma, self._rng = sigma, rng
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Add noise to a frame in place, rounded and clipped as a sensor does."""
+        """Add noise to a frame in place."""
         if self._sigma <= 0:
             return
-        errors = _errors(frame.size, self._sigma)
-        place = int(self._rng.integers(2 * (len(errors) - frame.size)))
-        start, is_minus = divmod(place, 2)
-        stretch = errors[start : start + frame.size].reshape(frame.shape)
-        noisy = np.subtract(frame, stretch) if is_minus else np.add(frame, stretch)
-        np.clip(noisy, 0, 255, out=noisy)
-        np.copyto(frame, noisy, casting="unsafe")
+        up, room, down = _errors(frame.size, self._sigma)
+        start = int(self._rng.integers(len(up) - frame.size))
+        here = slice(start, start + frame.size)
+        # clip(frame + error) in bytes alone: four passes of a microsecond, where wider numbers take twenty-five
+        np.minimum(frame, room[here].reshape(frame.shape), out=frame)
+        frame += up[here].reshape(frame.shape)
+        np.maximum(frame, down[here].reshape(frame.shape), out=frame)
+        frame -= down[here].reshape(frame.shape)
 
 
-_STRETCHES = 8
+class _Errors(NamedTuple):
+    """Rounded errors by sign, ``(n,)`` uint8."""
+
+    up: NDArray[np.uint8]
+    room: NDArray[np.uint8]
+    """255 - up."""
+    down: NDArray[np.uint8]
+
+
+_STRETCHES = 4
 
 
 @functools.lru_cache(maxsize=4)
@@ -186,6 +196,9 @@ def _normal(size: int) -> NDArray[np.float32]:
 
 
 @functools.lru_cache(maxsize=4)
-def _errors(size: int, sigma: float) -> NDArray[np.int16]:
-    errors: NDArray[np.int16] = np.rint(_normal(size) * np.float32(sigma)).astype(np.int16)
-    return errors
+def _errors(size: int, sigma: float) -> _Errors:
+    errors = _normal(size) * np.float32(sigma)
+    np.rint(errors, out=errors)
+    bounded = np.clip(errors, -127, 127, out=errors).astype(np.int8)
+    up, down = np.maximum(bounded, 0).view(np.uint8), np.maximum(-bounded, 0).view(np.uint8)
+    return _Errors(up, ~up, down)

@@ -122,7 +122,9 @@ class _Settings:
         options = {"preset": encoding.preset, "g": str(encoding.keyframe_every)}
         options |= {"crf": str(encoding.crf)} if encoding.qp is None else {"qp": str(encoding.qp)}
         if self.encoder == "libx264":
-            return options | {"bf": "0", "sc_threshold": "0", "forced-idr": "1", "x264-params": "force-cfr=1"}
+            # Wider dead zones drop coefficients that are sensor noise: a fifth of the bytes of noisy frames.
+            tuning = "force-cfr=1:deadzone-inter=32:deadzone-intra=21"
+            return options | {"bf": "0", "sc_threshold": "0", "forced-idr": "1", "x264-params": tuning}
         os.environ.setdefault("SVT_LOG", "1")  # it prints its settings to standard error for every video otherwise
         return options | {"svtav1-params": "lp=1:lookahead=0"}
 
