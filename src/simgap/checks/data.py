@@ -37,6 +37,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
     """
     dataset = path if isinstance(path, Dataset) else open_dataset(path)
     pooled = pool(dataset)
+    layout, layout_findings = check_layout(dataset, pooled)
     clock, clock_findings = check_clock(pooled)
     statistics, statistics_findings = check_statistics(pooled)
     values, value_findings = check_values(pooled)
@@ -44,7 +45,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
     joints, motion_findings = check_motion(pooled)
     videos, video_findings = check_videos(pooled)
     findings = [
-        *check_layout(dataset, pooled),
+        *layout_findings,
         *check_columns(dataset, pooled),
         *clock_findings,
         *statistics_findings,
@@ -57,7 +58,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
         path=str(dataset.root),
         layout=_layout(dataset),
         counts=counts(dataset, pooled),
-        measurements={"clock": clock, "joints": joints, "statistics": statistics, "values": values | episodes, "videos": videos},
+        measurements={"layout": layout, "clock": clock, "joints": joints, "statistics": statistics, "values": values | episodes, "videos": videos},
         findings=by_severity(_once(findings)),
         assumes=ASSUMES,
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_repeats import check_repeats
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.layout import TIME
 
@@ -18,7 +19,13 @@ _GAP = 2.5
 
 
 def check_clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
-    """Return the measured clock and its findings; our own ``time_s`` is used where a dataset has it."""
+    """Return the measured clock and its findings, and what the images say about the rate; our own ``time_s`` is used where a dataset has it."""
+    measured, found = _clock(pooled)
+    images, image_findings = check_repeats(pooled, measured)
+    return measured | {"images": images}, [*found, *image_findings]
+
+
+def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     key = TIME if TIME in pooled.episodes[0] else "timestamp"
     declared = pooled.dataset.info.rate_hz
     if key not in pooled.episodes[0]:
@@ -34,13 +41,14 @@ def check_clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     measured: dict[str, Any] = {"source": key, "declared_hz": declared, "is_positional": False, "measured_hz": None}
     if len(steps) == 0:
         return measured, []
+    spread = {"mean": steps.mean(), "median": np.median(steps), "std": steps.std(), "min": steps.min(), "max": steps.max()}
+    measured["stamped_hz"] = float(1.0 / steps.mean()) if steps.mean() > 0 else None
+    measured["step_ms"] = {name: _ms(value) for name, value in spread.items()}
     if all(np.abs(c - c[0] - np.arange(len(c)) / declared).max() < _POSITIONAL_S for c in clocks):
         return _positional(measured, key, declared)
-    measured |= {
-        "measured_hz": float(1.0 / steps.mean()) if steps.mean() > 0 else None,
-        "step_ms": {"mean": _ms(steps.mean()), "median": _ms(np.median(steps)), "std": _ms(steps.std()), "min": _ms(steps.min()), "max": _ms(steps.max())},
-    }
-    return measured, [*_backwards(pooled, clocks, key), *_rate(pooled, measured, clocks), *_gaps(pooled, clocks, float(np.median(steps)))]
+    measured["measured_hz"] = measured["stamped_hz"]
+    found = [*_backwards(pooled, clocks, key), *_rate(pooled, measured, clocks), *_gaps(pooled, clocks, float(np.median(steps)))]
+    return measured, [*found, *_overrun(pooled, measured, clocks, key)]
 
 
 def _positional(measured: dict[str, Any], key: str, declared: float) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -90,6 +98,27 @@ def _rate(pooled: Pooled, measured: dict[str, Any], clocks: list[NDArray[np.floa
             remedy="declare the measured rate, or resample to the declared one; run the policy at the rate it was recorded at",
             feature=str(measured["source"]),
             numbers={"declared_hz": declared, "measured_hz": actual, "drift_s": drift},
+        )
+    ]
+
+
+def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[NDArray[np.float64]], key: str) -> list[DataFinding]:
+    """Find true time stamps that, times the declared rate, name frames that are not there."""
+    declared = float(measured["declared_hz"])
+    last = {n: round(float(c[-1] - c[0]) * declared) for n, c in zip(pooled.indices, clocks, strict=True)}
+    beyond = {n: k for n, k in last.items() if k >= pooled.lengths[n]}
+    if not beyond or key == TIME:
+        return []
+    worst = max(beyond, key=lambda n: beyond[n] - pooled.lengths[n])
+    return [
+        DataFinding(
+            code="timestamps_overrun",
+            severity=Severity.NOTE,
+            sentence=f"time stamps are a real clock: time x {declared:g} fps names frames beyond the last in {len(beyond)} episodes (frame {beyond[worst]} of "
+            f"{pooled.lengths[worst]} in episode {worst}), which crashes loaders that look frames up so; nothing is wrong with the data",
+            remedy="look frames up by the nearest presentation time and stop at the last one",
+            feature=key,
+            numbers={str(n): {"asked_for": k, "frames": pooled.lengths[n]} for n, k in beyond.items()},
         )
     ]
 

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simgap.checks.data_index import check_index
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_spans import check_spans
 from simgap.episodes.files import is_temporary
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
 from simgap.episodes.reader import Dataset
@@ -40,10 +42,35 @@ def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
     return result
 
 
-def check_layout(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
-    """Return the findings about keys, counts, columns and places."""
-    found = [*_assumed(dataset), *_counts(dataset, pooled), *_videos(dataset), *_integrity(pooled)]
-    return [*found, *_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)] if dataset.info.is_lerobot else found
+def check_layout(dataset: Dataset, pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
+    """Return what was measured of the folder, and the findings about keys, counts, columns and places."""
+    spans, span_findings = check_spans(pooled)
+    found = [*_assumed(dataset), *_counts(dataset, pooled), *check_index(pooled), *_videos(dataset), *span_findings, *_integrity(pooled)]
+    if dataset.info.is_lerobot:
+        found += [*_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)]
+    return _measured(dataset, pooled) | {"videos": spans}, found
+
+
+def _measured(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
+    """Return facts about the folder that are no finding by themselves."""
+    lengths = sorted(n for n in pooled.lengths.values() if n > 0)
+    splits = dataset.info.raw.get("splits")
+    return {
+        "columns": sorted(pooled.episodes[0]),
+        "data_files": len({e.data for e in dataset.entries}),
+        "chunks_size": dataset.info.chunks_size,
+        "splits": splits if isinstance(splits, dict) else {},
+        "length": {"min": lengths[0], "median": float(np.median(lengths)), "max": lengths[-1]},
+        "index_is_contiguous": _counts_up(pooled),
+    }
+
+
+def _counts_up(pooled: Pooled) -> bool | None:
+    """Return whether ``index`` numbers all rows 0, 1, 2 ...; None where there is no such column."""
+    if any("index" not in e for e in pooled.episodes):
+        return None
+    index = np.concatenate([np.asarray(e["index"]).reshape(-1) for e in pooled.episodes])
+    return bool(np.array_equal(index, np.arange(len(index))))
 
 
 def _assumed(dataset: Dataset) -> list[DataFinding]:
