@@ -50,6 +50,8 @@ class GenerateSpec:
     codec: Codec = "h264"
     cameras: tuple[str, ...] = ()
     """Cameras to record; all of the env by default."""
+    engine: str = "mujoco"
+    """What moves the world."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -66,6 +68,7 @@ class GenerateSpec:
             "noise_deg": self.noise_deg,
             "codec": self.codec,
             "cameras": list(self.cameras),
+            "engine": self.engine,
         }
 
 
@@ -241,9 +244,10 @@ def recorded_env(spec: GenerateSpec, *, render: bool) -> TaskEnv:
     """Return the env of a spec with the cameras it records.
 
     Raises:
-        UsageError: unknown env or camera, or a camera named twice.
+        UsageError: unknown env, engine or camera, or a camera named twice.
+        MachineError: the engine is not installed.
     """
-    env = make_env(spec.env, image_size=spec.image_size, render=render)
+    env = make_env(spec.env, image_size=spec.image_size, render=render, engine=spec.engine)
     for camera in spec.cameras:
         if camera not in env.cameras:
             raise UsageError(f"{spec.env} has no camera {camera!r}; {did_you_mean(camera, env.cameras)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import duration, emit, progress, say
-from simgap.cli.envs import add_workers, amount, count, following, preset_of, show_lines, workers_of
+from simgap.cli.envs import add_engine, add_workers, amount, count, following, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=count, default=96, metavar="PX", help="side of a frame (default 96)")
     parser.add_argument("--noise-deg", type=amount, default=1.5, metavar="X", help="noise on what is executed, the label stays clean (default 1.5)")
     parser.add_argument("--codec", choices=("h264", "png"), default="h264", help="h264: small and lossy; png: exact (default h264)")
+    add_engine(parser)
     add_workers(parser)
 
 
@@ -43,11 +44,21 @@ def run(args: argparse.Namespace) -> int:
     from simgap.machine import require_offscreen
     from simgap.teachers import make_teacher
 
-    env = make_env(args.env, image_size=args.size, render=False)
+    env = make_env(args.env, image_size=args.size, render=False, engine=args.engine)
     ranges = preset_of(env, args.factors)
     require_offscreen()
-    spec = GenerateSpec(env=args.env, episodes=args.n, ranges=ranges, image_size=args.size, seed=args.seed, noise_deg=args.noise_deg, codec=args.codec)
-    out = args.out or Path("runs/data") / f"{args.env}-{args.factors.replace(':', '-')}-{args.n}-s{args.seed}"
+    spec = GenerateSpec(
+        env=args.env,
+        episodes=args.n,
+        ranges=ranges,
+        image_size=args.size,
+        seed=args.seed,
+        noise_deg=args.noise_deg,
+        codec=args.codec,
+        engine=args.engine,
+    )
+    other = "" if args.engine == "mujoco" else f"-{args.engine}"
+    out = args.out or Path("runs/data") / f"{args.env}-{args.factors.replace(':', '-')}-{args.n}-s{args.seed}{other}"
     there = EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done()
     if there:
         rest = args.n - len(there)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
-from simgap.cli.envs import add_workers, count, counted, following, preset_of, show_lines, workers_of
+from simgap.cli.envs import add_engine, add_workers, count, counted, following, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--purpose", choices=("select", "report"), default="select", help="report: seeds no screen ever selected by; one executor only (default select)"
     )
+    add_engine(parser)
     add_workers(parser)
 
 
@@ -75,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
             episodes=args.n,
             purpose=Purpose(args.purpose),
             seed=args.seed,
+            engine=args.engine,
         )
-        say(args, f"{executor}: {args.n} rollouts of {env.name}, {args.factors}")
+        say(args, f"{executor}: {args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
             reports.append(screen(spec, out, workers=workers_of(args), progress=following(advance)))
     document = _document(args, card, env, executors, reports)
@@ -162,7 +164,8 @@ def _document(args: argparse.Namespace, card: Card, env: TaskEnv, executors: Seq
         "factors": args.factors,
         "purpose": args.purpose,
         "seed": args.seed,
-        "evidence": "sim",
+        "engine": reports[0].stamp.fields["engine"],
+        "evidence": str(reports[0].evidence),
         "screens": screens,
         "differences": [_difference(new, old=reports[0], names=(executors[i], executors[0])) for i, new in enumerate(reports) if i],
         "what_n_cannot_show": what_n_cannot_show(args.n),
@@ -192,7 +195,7 @@ def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[ExecutorSp
 def _print(console: Console, document: dict[str, Any]) -> None:
     for shown in document["screens"]:
         mark = " (recommended in the card)" if shown["is_recommended"] else ""
-        show_lines(console, f"{shown['verdict'].upper()}: {document['env']}, {document['factors']}, {shown['executor']}{mark}")
+        show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {shown['executor']}{mark}")
         show_lines(console, *(f"  success {sentence}" for sentence in shown["sentences"]), f"  failures: {counted(shown['failures'])}")
         if shown["voids"]:
             show_lines(console, f"  voids: {counted(shown['voids'])}")
@@ -201,7 +204,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         _print_difference(console, found)
     if document["differences"]:
         show_lines(console, "These seeds now have selected an executor: report the chosen one on fresh seeds, with --purpose report.")
-    show_lines(console, document["what_n_cannot_show"], "This is evidence of kind sim: it can reject a policy and says nothing about hardware.")
+    kind = document["evidence"]
+    show_lines(console, document["what_n_cannot_show"], f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.")
     if document["is_clean"]:
         show_lines(console, f"next: {document['next']}")
     elif all(s["verdict"] == "undecided" for s in document["screens"]):

@@ -40,6 +40,8 @@ class RolloutSpec:
     episodes: int
     purpose: Purpose = Purpose.SELECT
     seed: int = 0
+    engine: str = "mujoco"
+    """What moves the world."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without the checkpoint's path: its hash identifies it."""
@@ -50,6 +52,7 @@ class RolloutSpec:
             "episodes": self.episodes,
             "purpose": str(self.purpose),
             "seed": self.seed,
+            "engine": self.engine,
         }
 
 
@@ -79,7 +82,7 @@ def run_rollouts(spec: RolloutSpec, *, workers: int, progress: Callable[[int, in
 
 def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
     policy = load_policy(spec.checkpoint, bf16=True, threads=1)
-    envs = [make_env(spec.env, image_size=policy.image_size)]
+    envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine)]
     first = envs[0]
     require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
 

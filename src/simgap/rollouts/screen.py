@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
@@ -17,17 +18,19 @@ from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
 from simgap.seeds import Purpose
 from simgap.statistics import Estimate, ScreenVerdict, Tally, clopper_pearson, screen_verdict, tally, wilson
-from simgap.types import Outcome
+from simgap.types import EvidenceKind, Outcome
 
 BROKEN_BELOW = 0.5
 """A policy whose whole interval lies below this in its own simulator is broken."""
 WORTHY_ABOVE = 0.7
 """A policy whose whole interval lies above this is worth hardware time."""
+DEFAULT_ENGINE = "mujoco"
+"""What teachers' data are made on unless another engine is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScreenReport:
-    """What a screen found. Evidence of kind ``sim``, whatever the numbers."""
+    """What a screen found. Evidence of kind ``sim``, or ``second_engine`` from another engine than the one policies learn on, whatever the numbers."""
 
     verdict: ScreenVerdict
     counts: Tally
@@ -41,10 +44,15 @@ class ScreenReport:
     path: Path
     """Folder with ``screen.json`` and ``films.npz``."""
 
+    @property
+    def evidence(self) -> EvidenceKind:
+        """What kind of evidence this is, by the engine in its stamp."""
+        return EvidenceKind.SIM if str(self.stamp.fields.get("engine", DEFAULT_ENGINE)).startswith(DEFAULT_ENGINE) else EvidenceKind.SECOND_ENGINE
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
-            "evidence": "sim",
+            "evidence": str(self.evidence),
             "verdict": str(self.verdict),
             "successes": self.counts.successes,
             "n": self.counts.n,
@@ -70,7 +78,8 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, progress: Callable[[in
     if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
         raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
     card = read_card(spec.checkpoint)
-    identity = {**spec.to_json(), "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16]}
+    made_by = make_env(spec.env, image_size=card.architecture.image_size, render=False, engine=spec.engine).stamp_fields()
+    identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16]}
     stamp = Stamp(kind="rollouts", fields=identity)
     folder = out / content_hash(identity)[:16]
     if not (folder / "screen.json").exists():
