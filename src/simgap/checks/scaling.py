@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 Transform = Callable[[Array], Array]
 """Maps ``(N, D)`` values to ``(N, D)``."""
 
@@ -158,8 +158,8 @@ def check_targets(mean: Array, std: Array, raw: Array, transformed: Array, names
         return np.asarray(np.abs(mean - values.mean(axis=0)) / spread + np.abs(np.log(np.maximum(std, 1e-12) / spread)))
 
     own, other = distance(transformed), distance(raw)
-    wrong = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 and b < a]
-    unknown = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 and b >= a]
+    wrong = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 >= b]
+    unknown = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 and b > 0.5]
     scale = np.where(std > 0, std, 1.0)
     normalised = (transformed - mean) / scale
     numbers = {"normalised_mean": normalised.mean(axis=0).tolist(), "normalised_std": normalised.std(axis=0).tolist(), "raw": wrong, "neither": unknown}

@@ -156,6 +156,12 @@ def _require_parent_fits(parent: Card, tables: Sequence[FrameTable]) -> None:
             "rename or resize, or train from scratch"
         )
     for t in tables:
+        if moved := parent.normaliser.action.departures(t.action):
+            name, far = max(moved.items(), key=lambda item: item[1])
+            raise DataError(
+                f"action {name!r} never moved in the parent's data and moves by {far:.3g} in data {t.fingerprint[:12]}: the parent can only ever "
+                "command its constant there; train from scratch"
+            )
         for what, normaliser, values in (("state", parent.normaliser.state, t.state), ("action", parent.normaliser.action, t.action)):
             reach = np.abs(normaliser.normalise(values)).max(axis=0)
             if reach.max() > FAR_OUTSIDE:
