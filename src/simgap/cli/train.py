@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", type=amount, nargs="+", metavar="X", help="share of the samples from each DATA, any scale (default: by their frames)")
     parser.add_argument("--from", dest="parent", type=Path, metavar="CHECKPOINT", help="fine-tune this checkpoint; it keeps its shape and normaliser")
     parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
+    parser.add_argument("--force", action="store_true", help="train even where frames are below the pixel floor (see `simgap pixels`)")
     for title, options in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for flag, kind, field, text in options:
@@ -81,7 +82,9 @@ def run(args: argparse.Namespace) -> int:
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras)
     chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk  # a wrong parent is said before frames are decoded
+    spec = _fitting_shift(args, spec, datasets[0])
     _require_usable(spec, datasets[0], args.cameras, chunk)
+    _require_pixels(args, spec, datasets)
     _tell_failures(args, datasets)
     tables = [_frames(args, path) for path in args.data]
     out = args.out or Path("runs/policies") / _name(args, spec, tables)
@@ -97,6 +100,39 @@ def run(args: argparse.Namespace) -> int:
     document = _document(out, spec, resumed, was_finished, time.monotonic() - began)
     emit(args, document, lambda console: _print(console, document, spec))
     return 0
+
+
+def _fitting_shift(args: argparse.Namespace, spec: TrainSpec, dataset: Dataset) -> TrainSpec:
+    """Return the spec with a random shift that small frames bear, unless the user chose one."""
+    from dataclasses import replace
+
+    if args.spec_shift_px is not None:
+        return spec
+    side = min((side for camera in args.cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]), default=0)
+    return replace(spec, shift_px=min(spec.shift_px, side // 16))
+
+
+def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset]) -> None:
+    """Refuse frames in which the target cannot be placed; `--force` trains all the same.
+
+    Raises:
+        UsageError: below the floor; says by how much and what would do.
+    """
+    from simgap.checks.pixel_floor import FloorVerdict
+    from simgap.checks.pixel_gate import gate
+    from simgap.errors import UsageError
+
+    if args.force:
+        return
+    for path, dataset in zip(args.data, datasets, strict=True):
+        cameras = tuple(args.cameras or sorted(dataset.camera_keys))
+        size = min((side for camera in cameras for side in dataset.frame_shape(camera)[:2]), default=0)
+        found = gate(dict(dataset.spec.stamp.fields), size, cameras, path / "cache", threads=spec.threads, said=lambda text: say(args, text))
+        if found is not None and found.verdict is FloorVerdict.FAIL:
+            raise UsageError(
+                f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate larger ones "
+                f"(`simgap pixels {path}` finds the smallest that pass), or train all the same with --force"
+            )
 
 
 class _Reporter:

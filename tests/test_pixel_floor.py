@@ -1,0 +1,256 @@
+"""The pixel floor: two rulers that share only the scene, a probe that can fail, and trainings that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simgap.checks.pixel_floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes
+from simgap.checks.pixel_gate import gate
+from simgap.checks.pixel_labels import labelled_floor, read_labels, shrink
+from simgap.checks.pixel_probe import PhaseError, ProbeSet, ProbeSpec, blind_guess, held_out_errors, sample_scenes, train_probe
+from simgap.checks.pixel_ruler import AGREE_PX, measure, projected_across_px
+from simgap.envs import make_env
+from simgap.envs.landmarks import CameraPose, Landmark, box_corners
+from simgap.errors import DataError, UsageError
+from simgap.provenance import child_rng
+from simgap.statistics import wilson
+
+AHEAD = CameraPose(position_m=np.zeros(3), rotation=np.eye(3), fovy_deg=60.0)
+"""At the origin, looking along -z."""
+
+
+def box(x: float, y: float, depth: float, half: float) -> Landmark:
+    return Landmark(name="box", role="target", position_m=np.array([x, y, -depth]), rotation=np.eye(3), corners_m=box_corners((half, half, half)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.4, 3.0), st.floats(0.005, 0.05), st.integers(4, 256))
+def test_a_box_straight_ahead_is_as_large_as_its_near_face(depth: float, half: float, size: int) -> None:
+    focal = 0.5 * size / np.tan(np.radians(30.0))
+    expected = min(focal * 2 * half / (depth - half), size)
+    assert projected_across_px(box(0, 0, depth, half), AHEAD, size) == pytest.approx(expected, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5), st.floats(0.2, 2.0), st.integers(4, 128))
+def test_pixels_across_grow_in_proportion_to_the_frame(x: float, y: float, depth: float, size: int) -> None:
+    target = box(x, y, depth, 0.02)
+    assert projected_across_px(target, AHEAD, 2 * size) == pytest.approx(2 * projected_across_px(target, AHEAD, size), rel=1e-9, abs=1e-9)
+
+
+def test_a_target_half_out_of_the_frame_has_half_its_area_and_one_behind_none() -> None:
+    edge = np.tan(np.radians(30.0)) * 1.0
+    flat = Landmark(name="flat", role="target", position_m=np.array([edge, 0, -1.0]), rotation=np.eye(3), corners_m=box_corners((0.05, 0.05, 1e-9)))
+    assert projected_across_px(flat, AHEAD, 100) == pytest.approx(100 * 0.1 / (2 * edge) / np.sqrt(2), rel=1e-6)
+    assert projected_across_px(box(0, 0, -1.0, 0.05), AHEAD, 100) == 0.0
+    assert projected_across_px(box(5.0, 0, 1.0, 0.05), AHEAD, 100) == 0.0
+
+
+@pytest.mark.parametrize("preset", ["nominal", "wide", "cluttered"])
+def test_segmentation_and_formula_agree_within_a_pixel_at_every_size(preset: str) -> None:
+    env = make_env("arm-pick", image_size=96)
+    scenes = sample_scenes(env, env.presets[preset], 12, np.random.default_rng(3))
+    rulers = measure(env, scenes, env.cameras, (8, 32, 96))
+    env.close()
+    assert len(rulers) == 2 * 2 * 3
+    for ruler in rulers:
+        assert ruler.disagreement_px_max <= 0.25 < AGREE_PX, ruler
+        assert ruler.agrees
+    assert max(r.across_px_median for r in rulers) > 8.0
+
+
+def test_a_camera_that_is_not_where_it_is_said_to_be_makes_the_rulers_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_env("arm-pick", image_size=96)
+    scenes = sample_scenes(env, env.presets["nominal"], 6, np.random.default_rng(3))
+    true = env.camera_pose
+
+    def wrong(camera: str) -> CameraPose:
+        pose = true(camera)
+        return CameraPose(position_m=pose.position_m, rotation=pose.rotation, fovy_deg=pose.fovy_deg * 0.7)
+
+    monkeypatch.setattr(env, "camera_pose", wrong)
+    assert not all(r.agrees for r in measure(env, scenes, env.cameras, (96,)))
+    env.close()
+
+
+def test_covering_the_target_lowers_what_is_seen_and_not_what_is_there() -> None:
+    env = make_env("arm-pick", image_size=96)
+    values = env.factor_space.nominal()
+    env.render_still(values, np.array([0.0, 20.0, 20.0, 50.0, 0.0, 60.0], np.float32))
+    front = measure(env, {"near": [(values, np.array([0.0, 20.0, 20.0, 50.0, 0.0, 60.0], np.float32))]}, ("front",), (96,))[0]
+    env.close()
+    assert front.covered == 1
+    assert front.agrees
+
+
+def dots(count: int, size: int, seed: int, *, visible: bool = True) -> ProbeSet:
+    """Return frames with a red dot whose place is the label, and a state that says nothing."""
+    rng = np.random.default_rng(seed)
+    place = rng.uniform(-1, 1, (count, 2)).astype(np.float32)
+    frames = np.full((count, size, size, 3), 90, np.uint8)
+    centre = (place + 1) / 2 * (size - 3) + 1
+    if visible:
+        for k, (x, y) in enumerate(centre):
+            frames[k, round(y) - 1 : round(y) + 2, round(x) - 1 : round(x) + 2] = (220, 30, 30)
+    others = (place + rng.choice([-0.6, 0.6], (count, 2)).astype(np.float32))[:, None]
+    return ProbeSet(
+        images={"top": frames}, state=rng.normal(size=(count, 3)).astype(np.float32), target_m=0.1 * place, others_m=0.1 * others, phase=np.full(count, "near")
+    )
+
+
+def score(seen: ProbeSet, unseen: ProbeSet) -> PhaseError:
+    predict = train_probe(seen, ProbeSpec(steps=160, batch=32, width=8, hidden=32, threads=1))
+    return held_out_errors(predict(unseen), unseen, blind_guess(seen, unseen), 0.015)[0]
+
+
+def test_a_probe_places_a_visible_target_and_an_invisible_one_no_better_than_blind() -> None:
+    seen = score(dots(400, 12, 0), dots(100, 12, 1))
+    unseen = score(dots(400, 12, 0, visible=False), dots(100, 12, 1, visible=False))
+    assert seen.median_mm < 15.0
+    assert seen.blind_median_mm > 40.0
+    assert unseen.median_mm > 0.7 * unseen.blind_median_mm
+    assert judge([unseen], 0.015)[0] is FloorVerdict.FAIL
+    low, high = seen.median_interval_mm
+    assert low <= seen.median_mm <= high
+
+
+def error(phase: str, placed: int, apart: int, n: int = 400) -> PhaseError:
+    return PhaseError(
+        phase=phase,
+        n=n,
+        median_mm=2.0,
+        median_interval_mm=(1.8, 2.2),
+        p90_mm=5.0,
+        placed=wilson(placed, n),
+        told_apart=wilson(apart, n),
+        blind_median_mm=30.0,
+    )
+
+
+def test_the_verdict_needs_whole_intervals_on_one_side() -> None:
+    assert judge([error("start", 100, 400), error("near", 395, 400)], 0.008)[0] is FloorVerdict.PASS
+    assert judge([error("start", 400, 400), error("near", 300, 400)], 0.008)[0] is FloorVerdict.FAIL
+    assert judge([error("start", 400, 300), error("near", 400, 400)], 0.008)[0] is FloorVerdict.FAIL
+    assert judge([error("start", 400, 400), error("near", 362, 400)], 0.008)[0] is FloorVerdict.CANNOT_TELL
+
+
+def test_the_smallest_size_has_no_failing_one_above_it() -> None:
+    def report(*verdicts: tuple[int, FloorVerdict]) -> FloorReport:
+        sizes = tuple(SizeReport(size_px=s, verdict=v, reason="", errors=(), rulers=()) for s, v in verdicts)
+        return FloorReport(env="e", factors="f", cameras=("c",), tolerance_mm=8.0, sizes=sizes)
+
+    passed, failed = FloorVerdict.PASS, FloorVerdict.FAIL
+    assert report((8, failed), (16, passed), (32, passed)).smallest_px == 16
+    assert report((8, passed), (16, failed), (32, passed)).smallest_px == 32
+    assert report((8, passed), (16, failed)).smallest_px is None
+    with pytest.raises(UsageError, match="4 to 256"):
+        require_sizes([3])
+
+
+def test_labels_are_read_and_bad_lines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("episode,frame,x_m,y_m\n" + "".join(f"{k},0,0.{k:02d},0.1\n" for k in range(12)))
+    assert len(read_labels(path)) == 12
+    path.write_text(path.read_text().replace("0.03", "three"))
+    with pytest.raises(DataError, match="line 5"):
+        read_labels(path)
+    path.write_text("episode,frame,x\n1,2,3\n")
+    with pytest.raises(DataError, match="x_m"):
+        read_labels(path)
+
+
+def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What probes score is planted here: few labels make them fail at every size, and that is no fault of the pixels."""
+    from simgap.checks import pixel_labels
+
+    images, labels = {"top": np.zeros((40, 24, 24, 3), np.uint8)}, [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=0.1, y_m=0.0) for k in range(40)]
+
+    def verdicts(**placed: int) -> list[FloorVerdict]:
+        planted = {int(size.removeprefix("px")): [error("labelled", count, 400)] for size, count in placed.items()}
+        monkeypatch.setattr(pixel_labels, "_cross_validated", lambda data, *_: planted[data.images["top"].shape[1]])
+        report = labelled_floor(images, np.zeros((40, 2), np.float32), labels, sorted(planted), tolerance_m=0.01, name="table")
+        return [s.verdict for s in report.sizes]
+
+    assert verdicts(px8=100, px24=399) == [FloorVerdict.FAIL, FloorVerdict.PASS]
+    assert verdicts(px8=100, px24=200) == [FloorVerdict.CANNOT_TELL, FloorVerdict.CANNOT_TELL]
+    with pytest.raises(DataError, match="24 px"):
+        verdicts(px48=399)
+
+
+def test_no_frame_of_an_episode_is_both_learnt_from_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from simgap.checks import pixel_labels
+
+    seen: list[tuple[set[float], set[float]]] = []
+
+    def train(data: ProbeSet, spec: ProbeSpec) -> Any:
+        def predict(asked: ProbeSet) -> NDArray[np.float32]:
+            seen.append((set(data.target_m[:, 0].tolist()), set(asked.target_m[:, 0].tolist())))
+            return asked.target_m
+
+        return predict
+
+    monkeypatch.setattr(pixel_labels, "train_probe", train)
+    labels = [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=float(k // 4), y_m=0.0) for k in range(40)]
+    labelled_floor({"top": np.zeros((40, 8, 8, 3), np.uint8)}, np.zeros((40, 2), np.float32), labels, (8,), tolerance_m=0.01, name="table")
+    assert len(seen) == 5
+    assert all(not learnt & scored for learnt, scored in seen)
+    assert set().union(*(scored for _, scored in seen)) == {float(k) for k in range(10)}
+    with pytest.raises(DataError, match="4 episodes"):
+        labelled_floor({"top": np.zeros((16, 8, 8, 3), np.uint8)}, np.zeros((16, 2), np.float32), labels[:16], (8,), tolerance_m=0.01, name="table")
+
+
+def test_shrinking_averages_areas() -> None:
+    frames = np.zeros((1, 8, 8, 3), np.uint8)
+    frames[:, :4] = 200
+    assert shrink(frames, 2)[0, :, 0, 0].tolist() == [200, 0]
+    assert shrink(frames, 1)[0, 0, 0, 0] == 100
+
+
+def _fields(name: str = "arm-pick") -> dict[str, Any]:
+    env = make_env(name, render=False)
+    return {"env": name, "generate": {"ranges": env.presets["nominal"].to_json()}}
+
+
+def test_large_targets_pass_the_gate_without_a_probe_and_foreign_data_have_no_gate(tmp_path: Path) -> None:
+    found = gate(_fields(), 96, ("front", "wrist"), tmp_path, threads=1)
+    assert found is not None
+    assert found.verdict is FloorVerdict.PASS
+    assert found.across_px > 8
+    assert not list(tmp_path.iterdir())
+    assert gate({}, 96, ("front",), tmp_path, threads=1) is None
+
+
+def test_a_small_target_is_probed_once_and_the_verdict_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from simgap.checks import pixel_gate
+
+    calls: list[int] = []
+
+    def search(env: Any, ranges: Any, sizes: tuple[int, ...], **_: Any) -> FloorReport:
+        calls.extend(sizes)
+        size = SizeReport(size_px=sizes[0], verdict=FloorVerdict.FAIL, reason="planted", errors=(), rulers=())
+        return FloorReport(env=env.name, factors=ranges.name, cameras=("front",), tolerance_mm=8.0, sizes=(size,))
+
+    monkeypatch.setattr(pixel_gate, "search_floor", search)
+    for _ in range(2):
+        found = gate(_fields(), 8, ("front",), tmp_path, threads=1)
+        assert found is not None
+        assert found.verdict is FloorVerdict.FAIL
+    assert calls == [8]
+
+
+def test_near_poses_tell_nothing_about_the_target() -> None:
+    env = make_env("arm-pick", image_size=16, render=False)
+    offsets = []
+    for values, state in sample_scenes(env, env.presets["nominal"], 300, child_rng(1, "near"))["near"]:
+        env.render_still(values, state, cameras=())
+        offsets.append(env.target_offset(env.landmarks()[0].position_m))
+    spread = np.array(offsets)
+    assert np.abs(spread.mean(axis=0)).max() < 0.006
+    assert np.linalg.norm(spread, axis=1).max() < 0.06
