@@ -86,10 +86,12 @@ def assumptions(stamp: Stamp) -> frozenset[str]:
     """Return the assumptions an artefact rests on, computed from its stamp and never typed in.
 
     Every field that names a way of making or measuring (engine, renderer, judge, horizon ...) is one assumption ``name=value``;
-    identities (hashes, seeds, counts) are not.
+    identities (hashes, seeds, counts) are not. What was merged rests on everything its parts rest on.
     """
     shared = ("engine", "renderer", "env", "judge", "horizon_steps", "factors", "teacher", "normaliser", "executor", "clock", "placement")
-    return frozenset(f"{name}={stamp.fields[name]}" for name in shared if name in stamp.fields)
+    merged = (Stamp(kind="dataset", fields=part) for part in stamp.fields.get("merged_from", ()))
+    own = frozenset(f"{name}={stamp.fields[name]}" for name in shared if name in stamp.fields)
+    return own.union(*map(assumptions, merged))
 
 
 def library_version(name: str) -> str:

@@ -1,84 +1,103 @@
-"""``simgap data``: look at a dataset (``info``) and say what is wrong with it (``check``)."""
+"""``simgap data``: look at a dataset of any robot, check it, convert, merge, measure and split it."""
 
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simgap.cli._output import emit, foreign
+from simgap.cli._data_options import add_change, add_reading, keymap_of, written
+from simgap.cli._data_show import show_info, show_report
+from simgap.cli._output import emit
+from simgap.cli.envs import add_workers
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-HELP = "Look at a LeRobot dataset (v3.0 or v2.1), ours or others', and say what is wrong with it. Nothing in it is changed."
+HELP = (
+    "Look at a dataset, ours or others': LeRobot (v3.0, v2.1, v2.0), donkeycar tubs, HDF5 of ACT and robomimic. Check it, convert it to LeRobot v3.0, "
+    "merge it with others, recompute its statistics, split it. Only what is named with --out, --write or --save-map is written."
+)
 _ACTIONS = {
     "check": "report everything wrong with a dataset; exit code 1 on a fault or warning",
     "info": "describe a dataset without judging it",
+    "convert": "write it as LeRobot v3.0; nothing changes but what is asked for. Killed, the same command makes what is missing",
+    "merge": "write several datasets as one; where their conventions differ the error holds the command that converts",
+    "stats": "recompute exact statistics and compare them with the stored ones; exit code 1 where they are wrong",
+    "split": "draw training and held-out episodes by task, whole sessions and duplicates on one side",
 }
-_MARKS = {"fault": "red", "warning": "yellow", "note": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the verb."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, text in _ACTIONS.items():
-        action = actions.add_parser(name, help=text, description=text)
-        action.add_argument("path", type=Path, metavar="PATH", help="dataset folder, the one that holds meta/ and data/")
+    add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
+    for name, action in add.items():
+        if name == "merge":
+            action.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="datasets, in the order of their episodes")
+        else:
+            action.add_argument("path", type=Path, metavar="PATH", help="dataset folder, the one that holds meta/ and data/; a tub; or an HDF5 file or folder")
+            add_reading(action, is_stated=name != "convert")
+    add["info"].add_argument("--save-map", action="store_true", help="keep what --map, --rate-hz, --is and --image say beside the data, for every verb")
+    add_change(add["convert"])
+    for name in ("convert", "merge"):
+        add[name].add_argument(
+            "--codec", choices=("h264", "av1", "png"), help="h264 or av1: small and lossy; png: exact (default: that of the source, or h264)"
+        )
+    stats, split = add["stats"], add["split"]
+    stats.add_argument("--write", action="store_true", help="put the exact statistics in the place of the stored ones, atomically")
+    stats.add_argument("--no-images", action="store_true", help="do not decode frames")
+    split.add_argument("--parts", default="train=0.8,val=0.2", metavar="NAME=SHARE,...", help="parts and their shares (default train=0.8,val=0.2)")
+    split.add_argument("--datasets", action="store_true", help="write a dataset a part, not only the list")
+    split.add_argument("--task", default="", metavar="WORDS", help="instruction of episodes that carry none (with --datasets)")
+    for name in ("convert", "merge", "split"):
+        add_workers(add[name])
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb and return 0 (nothing wrong) or 1 (a fault or warning was found)."""
-    from simgap.checks.data import check_data, describe_data
-    from simgap.checks.foreign import check_foreign, describe_foreign
-    from simgap.cli._foreign import show_foreign, show_foreign_info
-    from simgap.provenance import write_atomic
+    """Run the verb; 1 when something wrong was found and stays."""
+    from simgap.cli import _data_write
 
-    if args.action == "info" and (described := describe_foreign(args.path)) is not None:
-        document, code, show = described, 0, show_foreign_info
-    elif args.action == "info":
-        document, code, show = describe_data(args.path), 0, _show_info
-    elif (other := check_foreign(args.path)) is not None:
-        document, code, show = other.to_json(), 0 if other.is_clean else 1, show_foreign
-    else:
-        report = check_data(args.path)
-        document, code, show = report.to_json(), 0 if report.is_clean else 1, _show_report
+    writing = {"convert": _data_write.convert, "merge": _data_write.merge, "stats": _data_write.stats, "split": _data_write.split}
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {"info": _info, "check": _check, **writing}
+    return actions[args.action](args)
+
+
+def _info(args: argparse.Namespace) -> int:
+    from simgap.checks.data import describe_data
+    from simgap.checks.foreign import describe_foreign
+    from simgap.cli._foreign import show_foreign_info
+    from simgap.episodes.keymap import keymap_path
+    from simgap.episodes.reader import open_dataset
+    from simgap.episodes.recognise import format_of
+    from simgap.errors import UsageError
+
+    keymap = keymap_of(args)
+    if keymap is None and format_of(args.path) is None and (described := describe_foreign(args.path)) is not None:
+        return _finish(args, described, show_foreign_info, 0)
+    dataset = open_dataset(args.path, keymap)
+    document = {**describe_data(dataset), "notes": list(dataset.notes), "features": {k: [f.dtype, list(f.shape)] for k, f in dataset.info.features.items()}}
+    if args.save_map:
+        if dataset.keymap is None:
+            raise UsageError("there is no map to save; say what the data do not say with --map, --rate-hz, --is or --image")
+        written(keymap_path(args.path), dataset.keymap.to_json())
+    return _finish(args, document, show_info, 0)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from simgap.checks.data import check_data
+    from simgap.checks.foreign import check_foreign
+    from simgap.cli._foreign import show_foreign
+    from simgap.episodes.reader import open_dataset
+    from simgap.episodes.recognise import format_of
+
+    keymap = keymap_of(args)
+    if keymap is None and format_of(args.path) is None and (other := check_foreign(args.path)) is not None:
+        return _finish(args, other.to_json(), show_foreign, 0 if other.is_clean else 1)
+    report = check_data(open_dataset(args.path, keymap))
+    return _finish(args, report.to_json(), show_report, 0 if report.is_clean else 1)
+
+
+def _finish(args: argparse.Namespace, document: dict[str, Any], show: Callable[[Any, dict[str, Any]], None], code: int) -> int:
     if args.out is not None:
-        write_atomic(args.out, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        written(args.out, document)
     emit(args, document, lambda console: show(console, document))
     return code
-
-
-def _show_info(console: Console, document: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None)
-    for key in ("path", "version", "is_ours", "robot_type", "rate_hz", "episodes", "frames", "length", "cameras", "tasks", "outcomes", "fingerprint"):
-        table.add_row(key, foreign(str(document[key])))
-    for key in ("action_spec", "state_spec"):
-        table.add_row(key, foreign(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"])))
-    console.print(table)
-
-
-def _show_report(console: Console, document: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    layout, counts = document["layout"], document["counts"]
-    console.print(
-        f"{foreign(document['path'])}: LeRobot {layout['version']}, {foreign(layout['robot_type'])}, {counts['episodes_with_frames']} episodes, "
-        f"{counts['frames_found']} frames at {layout['rate_hz']:g} fps declared"
-    )
-    joints = {n: j for n, j in document["measurements"]["joints"].items() if j["lag_frames"] is not None}
-    if joints:
-        table = Table("joint", "relation", "lag frames", "lag ms", "scale", "moving", "still", "R2", box=None)
-        for name, j in joints.items():
-            cells = (j["scale"], j["moving"]["scale"], j["still"]["scale"], j["r2"])
-            table.add_row(foreign(name), j["relation"], str(j["lag_frames"]), f"{j['lag_ms']:.0f}", *("-" if c is None else f"{c:.3f}" for c in cells))
-        console.print(table)
-    for finding in document["findings"]:
-        mark = _MARKS[finding["severity"]]
-        console.print(f"[{mark}]{finding['severity']}[/{mark}] {finding['code']}: {foreign(finding['sentence'])}")
-        console.print(f"        -> {foreign(finding['remedy'])}")
-    if not document["findings"]:
-        console.print("nothing wrong found")

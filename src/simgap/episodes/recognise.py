@@ -33,13 +33,16 @@ def recognise(root: Path) -> Format:
     """
     if not root.exists():
         raise DataError(f"{root} does not exist; give the folder of a dataset, the one that holds meta/ and data/")
-    found = _format(root)
+    found = format_of(root)
     if found is None:
         raise DataError(f"{root} {_otherwise(root)}")
     return found
 
 
-def _format(root: Path) -> Format | None:
+def format_of(root: Path) -> Format | None:
+    """Return the format of a dataset, or None where a path holds none."""
+    if not root.exists():
+        return None
     if root.is_file():
         return Format.HDF5 if is_hdf5(root) else None
     if (root / "meta" / "info.json").exists() or (root / "meta" / "simgap.json").exists():
@@ -66,10 +69,10 @@ def _otherwise(root: Path) -> str:
             return "is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from"
         return f"is a file and no episodes; {hint}"
     names = {p.name for p in _inside(root)}
-    inner = [child for child in _folders(root) if _format(child) is not None]
+    inner = [child for child in _folders(root) if format_of(child) is not None]
     if inner:
         others = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
-        return f"is no dataset itself but holds one: give {inner[0]} ({_format(inner[0])}){others}"
+        return f"is no dataset itself but holds one: give {inner[0]} ({format_of(inner[0])}){others}"
     if not names - {"meta", "data", "videos"} and names:
         return f"has {', '.join(sorted(names))} but no meta/info.json; {expected}: download it again, whole"
     return _described(root, names) or f"holds no episodes ({', '.join(sorted(names)[:6]) or 'it is empty'}); {expected}"

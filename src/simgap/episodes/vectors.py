@@ -59,9 +59,9 @@ def make_vector(
     if names is not None:
         if len(names) != len(joined) or len(set(names)) != len(names):
             raise UsageError(f"{root}: {len(names)} {role} names were given for {len(joined)} dimensions {[d.name for d in joined]}; give each its own")
-        joined = [_changed(d, {"name": n, "is_gripper": d.is_gripper or _grips(n)}) for d, n in zip(joined, names, strict=True)]
+        joined = [changed_dimension(d, {"name": n, "is_gripper": d.is_gripper or _grips(n)}) for d, n in zip(joined, names, strict=True)]
     for pattern, fields in (keymap.dimensions if keymap is not None else {}).items():
-        joined = [_changed(d, fields) if matches(pattern, role, d.name) else d for d in joined]
+        joined = [changed_dimension(d, fields) if matches(pattern, role, d.name) else d for d in joined]
     standard = {ACTION_ROLE: ACTION, STATE_ROLE: STATE}[role]
     key = parts[0] if len(parts) == 1 else standard if standard not in features else f"mapped.{standard}"
     return Vector(key=key, parts=tuple(parts), spec=VectorSpec(dimensions=tuple(joined), rate_hz=rate_hz))
@@ -97,7 +97,12 @@ def require_matches(patterns: Sequence[str], action: VectorSpec, state: VectorSp
             raise UsageError(f"{pattern!r} means no dimension; {did_you_mean(glob if sign else pattern, dict.fromkeys(n for _, n in named))}")
 
 
-def _changed(dimension: Dimension, fields: Mapping[str, Any]) -> Dimension:
+def changed_dimension(dimension: Dimension, fields: Mapping[str, Any]) -> Dimension:
+    """Return a dimension with fields of its JSON form replaced.
+
+    Raises:
+        UsageError: a value that means nothing.
+    """
     plain = dimension.to_json()
     try:
         return Dimension.from_json({**plain, **fields})

@@ -1,0 +1,169 @@
+"""The actions of ``simgap data`` that write: convert, merge, stats, split."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._data_options import keymap_of, shares_of, target_of, written
+from simgap.cli._data_show import show_split, show_statistics, show_written
+from simgap.cli._output import Advance, emit, progress, say
+from simgap.cli.envs import workers_of
+
+if TYPE_CHECKING:
+    from simgap.episodes.reader import Dataset
+    from simgap.episodes.rewrite import Converted
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Write a dataset as LeRobot v3.0, changed as asked."""
+    from simgap.episodes.convert import Converter, convert_dataset
+
+    dataset = _opened(args)
+    target = target_of(args, dataset)
+    out = args.out or Path("runs/data") / f"{dataset.root.stem}-converted"
+    converter = Converter(dataset, target)
+    for note in dataset.notes:
+        say(args, f"note: {note}")
+    _require_colours(dataset)
+    began = time.monotonic()
+    with _shown(args, "episodes") as report:
+        result = convert_dataset(dataset, out, target, workers=workers_of(args), progress=report)
+    document = {"kind": "data_convert", **_document(result, began, kept=converter.keeps_videos)}
+    document |= {"source": str(dataset.root), "source_version": dataset.info.version, "change": target.to_json()}
+    emit(args, document, lambda console: show_written(console, document))
+    return 0
+
+
+def merge(args: argparse.Namespace) -> int:
+    """Write several datasets as one."""
+    from simgap.episodes.merge import merge_datasets
+    from simgap.episodes.reader import open_dataset
+
+    datasets = [open_dataset(path) for path in args.paths]
+    out = args.out or Path("runs/data") / "+".join(d.root.stem for d in datasets)[:100]
+    began = time.monotonic()
+    with _shown(args, "episodes") as report:
+        result = merge_datasets(datasets, out, codec=args.codec, workers=workers_of(args), progress=report)
+    kept = all(d.is_ours and d.spec.has_videos and d.spec.codec == (args.codec or datasets[0].spec.codec) for d in datasets)
+    document = {"kind": "data_merge", **_document(result, began, kept=kept), "sources": [str(d.root) for d in datasets]}
+    emit(args, document, lambda console: show_written(console, document))
+    return 0
+
+
+def stats(args: argparse.Namespace) -> int:
+    """Compare stored statistics with exact ones, and put the exact in their place; 1 when some are wrong and stay so."""
+    from simgap.episodes.restat import compare, dataset_statistics, stored_statistics, write_statistics
+    from simgap.errors import DataError
+
+    dataset = _opened(args)
+    with _shown(args, "episodes measured") as report:
+        exact, notes = dataset_statistics(dataset, images=not (args.no_images or dataset.is_ours), progress=report)
+    broken = ""
+    try:
+        stored = stored_statistics(dataset)
+    except DataError as error:
+        if not args.write:
+            raise
+        stored, broken = None, str(error)
+    differences = compare(dataset, stored, exact) if stored is not None else []
+    paths = write_statistics(dataset, exact) if args.write and (differences or stored is None) else []
+    document = {
+        "kind": "data_stats",
+        "schema": 1,
+        "path": str(dataset.root),
+        "stored": stored is not None,
+        "features": len(exact),
+        "frames": dataset.n_frames,
+        "differences": [d.to_json() for d in differences],
+        "exact": exact,
+        "written": [str(p) for p in paths],
+        "notes": [*notes, *([broken] if broken else [])],
+    }
+    if args.out is not None:
+        written(args.out, document)
+    emit(args, document, lambda console: show_statistics(console, document))
+    return 1 if differences and not paths else 0
+
+
+def split(args: argparse.Namespace) -> int:
+    """Draw training and held-out episodes; write a list, or a dataset a part."""
+    from simgap.episodes.convert import Target, convert_dataset
+    from simgap.episodes.split import split_episodes
+
+    dataset = _opened(args)
+    found = split_episodes(dataset, shares_of(args.parts), args.seed)
+    document: dict[str, Any] = {**found.to_json(), "path": str(dataset.root)}
+    paths = []
+    if args.datasets:
+        out = args.out or Path("runs/data") / f"{dataset.root.stem}-split"
+        for name, episodes in found.parts.items():
+            with _shown(args, f"{name}: episodes") as report:
+                target = Target(episodes=episodes, task=args.task)
+                paths.append(convert_dataset(dataset, out / name, target, workers=workers_of(args), progress=report).root)
+        written(out / "split.json", document)
+        paths.append(out / "split.json")
+    else:
+        paths.append(args.out or Path("runs/data") / f"{dataset.root.stem}-split.json")
+        written(paths[0], document)
+    document["written"] = [str(p) for p in paths]
+    emit(args, document, lambda console: show_split(console, document))
+    return 0
+
+
+def _opened(args: argparse.Namespace) -> Dataset:
+    from simgap.episodes.reader import open_dataset
+
+    return open_dataset(args.path, keymap_of(args, with_stated=args.action != "convert"))
+
+
+def _require_colours(dataset: Dataset) -> None:
+    """Refuse to make a dataset whose colours nobody has looked at."""
+    from simgap.errors import UsageError
+
+    doubt = [note for note in dataset.notes if "colour order" in note]
+    if doubt:
+        raise UsageError(f"{dataset.root}: {doubt[0]}")
+
+
+def _document(result: Converted, began: float, *, kept: bool) -> dict[str, Any]:
+    from simgap.episodes.reader import open_dataset
+
+    spec = open_dataset(result.root).spec
+    how = "videos copied as they are" if kept else "frames encoded" if spec.has_videos else "frames kept exactly"
+    return {
+        "schema": 1,
+        "out": str(result.root),
+        "fingerprint": result.fingerprint,
+        "episodes": result.episodes,
+        "frames": result.frames,
+        "found": result.found,
+        "seconds": round(time.monotonic() - began, 3),
+        "codec": spec.codec,
+        "videos": how if spec.cameras else "no cameras",
+        "action_spec": spec.action_spec.to_json(),
+        "state_spec": spec.state_spec.to_json(),
+        "notes": list(result.notes),
+    }
+
+
+@contextmanager
+def _shown(args: argparse.Namespace, label: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a callback for ``(done, total)`` whose progress opens with the first call, when the total is known."""
+    with ExitStack() as stack:
+        advance: Advance | None = None
+        before = 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal advance, before
+            if advance is None:
+                before = done - 1  # what an earlier run left is no part of this run's rate
+                advance = stack.enter_context(progress(total - before, label, args.quiet))
+            advance(done - before)
+            before = done
+
+        yield report

@@ -1,0 +1,274 @@
+"""Several datasets as one, only where their conventions agree; where they do not, the message holds the command that makes them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.convert import Converter, Target
+from simgap.episodes.keymap import ACTION_ROLE, STATE_ROLE, KeyMap
+from simgap.episodes.reader import Dataset, open_dataset
+from simgap.episodes.rewrite import Converted, EpisodeWork, fitting_workers, write_all
+from simgap.episodes.spec import DatasetSpec
+from simgap.episodes.video import Codec
+from simgap.episodes.words import convention_words
+from simgap.errors import ConventionError, UsageError, did_you_mean
+from simgap.provenance import Stamp
+from simgap.workers import TaskRunner, run_tasks
+
+_CONVERTED = ("unit", "reference", "opens_high", "sign", "zero", "calibrated", "frame")
+_FACTORS = {"degrees against radians": 180 / np.pi, "percent against a fraction": 100.0, "millimetres against metres": 1000.0}
+_FAR = 20.0
+"""Ratio of the typical spread of two datasets of one task and robot that no choice of motions explains."""
+
+
+class Difference(NamedTuple):
+    """One way in which two datasets do not agree."""
+
+    what: str
+    """A sentence that names both sides."""
+    options: tuple[str, ...]
+    """Options of ``simgap data convert`` for the side to change; none where only its owner can tell."""
+    changes_first: bool = False
+    """True where the first dataset is the one to convert."""
+
+
+def merge_datasets(
+    datasets: Sequence[Dataset],
+    out: Path,
+    *,
+    codec: Codec | None = None,
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    runner: TaskRunner = run_tasks,
+) -> Converted:
+    """Write the episodes of several datasets one after the other into one; killed, the same call makes what is missing.
+
+    Videos of ours in the same codec are copied, not compressed a second time. Columns that not all of them have are left out.
+
+    Raises:
+        UsageError: fewer than two, or one of them twice.
+        ConventionError: they do not agree; names both sides and the command that converts.
+        DataError: damaged data, or an output folder that holds something else.
+    """
+    if len(datasets) < 2:
+        raise UsageError("merging takes two datasets or more")
+    _require_distinct(datasets)
+    first = datasets[0]
+    for other in datasets[1:]:
+        require_agreement(first, other)
+    spec, targets, notes = _common(datasets, codec)
+    jobs: list[tuple[int, ...]] = []
+    for k, dataset in enumerate(datasets):
+        jobs += [(len(jobs) + n, k, e.index) for n, e in enumerate(e for e in dataset.entries if e.length > 0)]
+    sources = [(d.root, d.keymap) for d in datasets]
+    return write_all(out, spec, _Merging, (sources, targets, spec, out), jobs, fitting_workers(datasets, workers), progress, runner, notes=notes)
+
+
+def require_agreement(ours: Dataset, theirs: Dataset) -> None:
+    """Raise unless two datasets may stand in one.
+
+    Raises:
+        ConventionError: one line with every difference, both sides named, and the exact command that converts one of them.
+    """
+    found = [*differences(ours, theirs)]
+    if not found:
+        found = [*_numbers(ours, theirs)]
+    if not found:
+        return
+    said = "; ".join(d.what for d in found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
+    for changed in (theirs, ours):
+        options = [o for d in found if d.changes_first == (changed is ours) for o in d.options]
+        if options:
+            out = changed.root.with_name(f"{changed.root.stem}-converted")
+            command = " ".join(shlex.quote(w) for w in ["simgap", "data", "convert", str(changed.root), *options, "--out", str(out)])
+            raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; convert: {command}")
+    raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; only their owner can say which is meant")
+
+
+def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
+    """Yield every difference of convention, rate, cameras and image size, in the order of diagnosis."""
+    a, b = str(ours.root), str(theirs.root)
+    for role, mine, yours in (
+        (ACTION_ROLE, ours.spec.action_spec, theirs.spec.action_spec),
+        (STATE_ROLE, ours.spec.state_spec, theirs.spec.state_spec),
+    ):
+        yield from _vector_differences(role, mine, yours, a, b)
+    if abs(ours.info.rate_hz - theirs.info.rate_hz) > 1e-6:
+        slow = min(ours.info.rate_hz, theirs.info.rate_hz)
+        what = f"{a} runs at {ours.info.rate_hz:g} Hz and {b} at {theirs.info.rate_hz:g} Hz"
+        yield Difference(what, ("--resample", f"{slow:g}"), changes_first=ours.info.rate_hz > slow)
+    yield from _camera_differences(ours, theirs)
+
+
+def _vector_differences(role: str, mine: VectorSpec, yours: VectorSpec, a: str, b: str) -> Iterator[Difference]:
+    if mine.names != yours.names:
+        yield _names_differ(role, mine.names, yours.names, a, b)
+        if set(mine.names) != set(yours.names):
+            return
+    by_name = {d.name: d for d in yours.dimensions}
+    for dimension in mine.dimensions:
+        other = by_name[dimension.name]
+        if Unit.UNKNOWN in (dimension.unit, other.unit):
+            yield _unknown(role, dimension, other, a, b)
+            continue
+        differing = tuple(f for f in _CONVERTED if getattr(dimension, f) != getattr(other, f))
+        if dimension.is_gripper != other.is_gripper:
+            what = f"{role} {dimension.name!r} is {'a' if dimension.is_gripper else 'no'} gripper in {a} and {'a' if other.is_gripper else 'no'} gripper in {b}"
+            yield Difference(
+                what,
+                ("--is", f"{role}:{dimension.name}={convention_words(dimension, ('is_gripper', 'opens_high') if dimension.is_gripper else ('is_gripper',))}"),
+            )
+        elif differing:
+            what = f"{role} {dimension.name!r} is {_said(dimension, differing)} in {a} and {_said(other, differing)} in {b}"
+            yield Difference(what, ("--to", f"{role}:{dimension.name}={convention_words(dimension, differing)}"))
+
+
+def _said(dimension: Dimension, differing: Sequence[str]) -> str:
+    return convention_words(dimension, tuple(differing)) or "plain"
+
+
+def _unknown(role: str, mine: Dimension, yours: Dimension, a: str, b: str) -> Difference:
+    sides = [side for d, side in ((mine, a), (yours, b)) if d.unit is Unit.UNKNOWN]
+    what = f"the unit of {role} {mine.name!r} is not stated in {' and '.join(sides)}"
+    if len(sides) == 2:
+        return Difference(f"{what} (state it for both with convert --is {role}:{mine.name}=UNIT)", ())
+    known = mine if yours.unit is Unit.UNKNOWN else yours
+    return Difference(f"{what} (if it is {known.unit} there too:)", ("--is", f"{role}:{mine.name}={known.unit}"), changes_first=mine.unit is Unit.UNKNOWN)
+
+
+def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, b: str) -> Difference:
+    if set(mine) == set(yours):
+        what = f"{role} order differs: {a} has {', '.join(mine)} and {b} has {', '.join(yours)}"
+        return Difference(what, ("--order", f"{role}:{','.join(mine)}"))
+    only, theirs = [n for n in mine if n not in yours], [n for n in yours if n not in mine]
+    what = f"{role} names differ: only {a} has {only or 'none'}, only {b} has {theirs or 'none'}"
+    if len(only) == len(theirs):
+        paired = _paired(only, theirs)
+        return Difference(what, tuple(word for old, new in paired for word in ("--rename", f"{old}={new}")))
+    return Difference(what, tuple(word for n in (theirs if not only else ()) for word in ("--drop", f"{role}:{n}")))
+
+
+def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair names that are near each other, the rest in order."""
+    left, pairs = list(wanted), []
+    for old in there:
+        hint = did_you_mean(old, left)
+        near = hint.split("'")[1] if hint.startswith("did you mean") else left[0]
+        left.remove(near)
+        pairs.append((old, near))
+    return pairs
+
+
+def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
+    a, b = str(ours.root), str(theirs.root)
+    mine, yours = set(ours.spec.cameras), set(theirs.spec.cameras)
+    only, others = sorted(mine - yours), sorted(yours - mine)
+    renamed = {new: old for old, new in _paired(only, others)} if len(only) == len(others) else {}
+    if only or others:
+        what = f"cameras differ: only {a} has {only or 'none'}, only {b} has {others or 'none'}"
+        if renamed:
+            yield Difference(what, tuple(w for new, old in renamed.items() for w in ("--camera", f"{old}={new}")))
+        else:
+            spare = others or only
+            yield Difference(what, tuple(w for name in spare for w in ("--drop-camera", name)), changes_first=not others)
+    for camera in sorted(mine & (yours | set(renamed))):
+        (h, w), (other_h, other_w) = ours.frame_shape(camera)[:2], theirs.frame_shape(renamed.get(camera, camera))[:2]
+        if (h, w) != (other_h, other_w):
+            first = h * w > other_h * other_w
+            what = f"camera {camera!r} is {h}x{w} in {a} and {other_h}x{other_w} in {b}"
+            yield Difference(what, ("--resize", f"{min(h, other_h)}x{min(w, other_w)}"), changes_first=first)
+            return
+
+
+def _numbers(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
+    """Yield what the numbers say against conventions that agree on paper: spreads a known factor apart."""
+    for role, key, other in ((ACTION_ROLE, ours.action_key, theirs.action_key), (STATE_ROLE, ours.state_key, theirs.state_key)):
+        spec = ours.spec.action_spec if role == ACTION_ROLE else ours.spec.state_spec
+        spreads = [_spread(dataset, column) for dataset, column in ((ours, key), (theirs, other))]
+        if not len(spec) or min(len(s) for s in spreads) != len(spec):
+            continue
+        moving = np.flatnonzero((spreads[0] > 0) & (spreads[1] > 0))
+        if len(moving) < 2:
+            continue
+        typical = float(np.median(spreads[0][moving] / spreads[1][moving]))
+        if 1 / _FAR < typical < _FAR:
+            continue
+        apart = {words: abs(abs(np.log(typical)) - np.log(factor)) for words, factor in _FACTORS.items()}
+        words = min(apart, key=lambda w: apart[w])
+        hint = f" ({words}?)" if apart[words] < np.log(2.0) else ""
+        names = ", ".join(spec.names[k] for k in moving[:4])
+        yield Difference(f"both state the {role} alike, but {names} spread {typical:.3g} times as far in {ours.root} as in {theirs.root}{hint}", ())
+
+
+def _spread(dataset: Dataset, column: str) -> Any:
+    """Return the width of the central 98 % of each dimension."""
+    rows = np.concatenate([np.asarray(dataset.columns(e.index)[column], dtype=np.float64).reshape(e.length, -1) for e in dataset.entries if e.length > 0])
+    low, high = np.quantile(rows, (0.01, 0.99), axis=0) if rows.size else (np.zeros(0), np.zeros(0))
+    return high - low
+
+
+def _common(datasets: Sequence[Dataset], codec: Codec | None) -> tuple[DatasetSpec, list[Target], tuple[str, ...]]:
+    """Return the spec of the whole, and how each dataset comes in."""
+    first = datasets[0]
+    chosen: Codec = codec or (first.spec.codec if first.is_ours else "h264")
+    targets = [Target(codec=chosen) for _ in datasets]
+    converters = [Converter(d, t) for d, t in zip(datasets, targets, strict=True)]
+    action, state = converters[0].spec.action_spec, converters[0].spec.state_spec
+    for converter in converters[1:]:
+        action, state = _widened(action, converter.spec.action_spec), _widened(state, converter.spec.state_spec)
+    notes = [n for c in converters for n in c.dropped]
+    shared = _shared_extras(converters)
+    lost = sorted({name for c in converters for name in c.extras} - shared)
+    if lost:
+        notes.append(f"columns {lost} are left out: not every dataset has them")
+    origins = [{"name": d.root.name, "fingerprint": d.fingerprint, "episodes": sum(e.length > 0 for e in d.entries)} for d in datasets]
+    stamp = Stamp(kind="dataset", fields={"merged": origins, "merged_from": [d.spec.stamp.to_json() for d in datasets]})
+    return (
+        replace(converters[0].spec, name="+".join(d.spec.name for d in datasets)[:120], action_spec=action, state_spec=state, stamp=stamp),
+        targets,
+        tuple(notes),
+    )
+
+
+class _Merging(EpisodeWork):
+    def __init__(self, sources: Sequence[tuple[Path, KeyMap | None]], targets: Sequence[Target], spec: DatasetSpec, out: Path) -> None:
+        self._converters = [Converter(open_dataset(root, keymap), target) for (root, keymap), target in zip(sources, targets, strict=True)]
+        self._shared = _shared_extras(self._converters)
+        super().__init__(out, spec)
+
+    def __call__(self, job: tuple[int, ...]) -> int:
+        place, source, index = job
+        converter = self._converters[source]
+        episode, kept = converter.episode(index)
+        is_alike = converter.spec.encoding == self.writer.spec.encoding
+        shared = {k: v for k, v in episode.extras.items() if k in self._shared}
+        self.writer.write(place, replace(episode, extras=shared), encoded=kept if is_alike else None)
+        return place
+
+
+def _shared_extras(converters: Sequence[Converter]) -> set[str]:
+    """Return the further columns that every dataset has, and in one type."""
+    sides = [{(name, extra.kind) for name, extra in c.extras.items()} for c in converters]
+    return {name for name, _ in sides[0].intersection(*sides[1:])}
+
+
+def _require_distinct(datasets: Sequence[Dataset]) -> None:
+    seen: dict[str, Path] = {}
+    for dataset in datasets:
+        fingerprint = dataset.fingerprint
+        if fingerprint in seen:
+            raise UsageError(f"{seen[fingerprint]} and {dataset.root} are the same data; merging them would count every episode twice")
+        seen[fingerprint] = dataset.root
+
+
+def _widened(a: VectorSpec, b: VectorSpec) -> VectorSpec:
+    """Return a convention with limits wide enough for both; all else must agree already."""
+    wider = [replace(x, low=min(x.low, y.low), high=max(x.high, y.high)) for x, y in zip(a.dimensions, b.dimensions, strict=True)]
+    return VectorSpec(dimensions=tuple(wider), rate_hz=a.rate_hz)
