@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.foreign_tables import TextTable
+from simgap.statistics import mmrv, pearson, spearman
 
 ASSUMES = (
     "a column with 'real' or 'hw' in its name holds real rates, one with 'sim' or 'generated' simulated ones",
@@ -61,22 +61,18 @@ def _is_count(name: str) -> bool:
     return bool(re.match(r"(k|n)_", name)) or name.endswith("successes")
 
 
-def mmrv(real: NDArray[np.float64], sim: NDArray[np.float64], weights: NDArray[np.float64], *, strictly: str) -> float:
-    """Return the mean maximum rank violation (Li et al. 2024): how far a wrongly ordered pair is apart, the worst of each policy, averaged.
+def violations(real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return the mean maximum rank violation by every definition in use.
 
-    Args:
-        real: ``(N,)`` real rates.
-        sim: ``(N,)`` simulated rates.
-        weights: rates whose gap counts: ``real`` as SimplerEnv does, ``sim`` as others do.
-        strictly: ``"<"`` or ``">"``, the comparison of the definition. Both are in use and differ where one side ties: the pair then
-            counts for the policy that is worse (better) on the other side.
+    The gap that weighs is that of the real rates, as in SimplerEnv's code, or of the simulated ones; "better" is ``>`` or ``<`` on both
+    sides, which differ where one side ties: the pair then counts for the policy that is better (worse) on the other side.
     """
-    if strictly == "<":
-        wrong = (sim[:, None] < sim[None, :]) != (real[:, None] < real[None, :])
-    else:
-        wrong = (sim[:, None] > sim[None, :]) != (real[:, None] > real[None, :])
-    gap = np.abs(weights[:, None] - weights[None, :])
-    return float((gap * wrong).max(axis=1).mean())
+    return {
+        "real gap, >": mmrv(real=real, sim=sim),
+        "real gap, <": mmrv(real=-real, sim=-sim),
+        "sim gap, >": mmrv(real=sim, sim=real),
+        "sim gap, <": mmrv(real=-sim, sim=-real),
+    }
 
 
 def check_pair_tables(root: Path, tables: Sequence[TextTable]) -> DataReport:
@@ -120,13 +116,11 @@ def _describe(pairs: PairTable) -> dict[str, Any]:
 
 
 def _group(real: NDArray[np.float64], sim: NDArray[np.float64], printed: list[float]) -> dict[str, Any]:
-    n = len(real)
-    varies = n > 2 and np.ptp(real) > 0 and np.ptp(sim) > 0
     return {
-        "n": n,
-        "pearson_r": float(np.corrcoef(real, sim)[0, 1]) if varies else None,
-        "spearman_rho": float(spearmanr(real, sim).statistic) if varies else None,
-        "mmrv": {f"{name} gap, {sign}": mmrv(real, sim, w, strictly=sign) for name, w in (("real", real), ("sim", sim)) for sign in ("<", ">")},
+        "n": len(real),
+        "pearson_r": pearson(real=real, sim=sim),
+        "spearman_rho": spearman(real=real, sim=sim),
+        "mmrv": violations(real, sim),
         "printed_r": printed,
     }
 
@@ -174,7 +168,7 @@ def _orders(pairs: PairTable) -> dict[str, Any]:
     found = {}
     for key, a, b, said in zip(keys, table.column(pairs.sim), table.column(pairs.real), printed.tolist(), strict=True):
         comparable = sorted(a) == sorted(b) and len(set(a)) == len(a) > 1
-        rho = float(spearmanr([a.index(c) for c in a], [b.index(c) for c in a]).statistic) if comparable else None
+        rho = spearman(sim=[float(a.index(c)) for c in a], real=[float(b.index(c)) for c in a]) if comparable else None
         found[key] = {"n": len(a), "spearman_rho": rho, "printed_rho": said if said == said else None}
     return found
 
