@@ -35,9 +35,9 @@ class BinPlace(NamedTuple):
         return max(abs(x - self.x), abs(y - self.y)) < INNER_M - margin_m
 
 
-def add_bin(spec: Any, name: str) -> None:
-    """Add a bin to an ``MjSpec``; where it stands and its colour are set when factors are applied."""
-    body = spec.worldbody.add_body(name=name, pos=[CENTRE_X_M, CENTRE_Y_M, 0.0])
+def add_bin(spec: Any, name: str, sign: float) -> None:
+    """Add a bin to an ``MjSpec``, left (1) or right (-1); where it stands and its colour are set when factors are applied."""
+    body = spec.worldbody.add_body(name=name, pos=[CENTRE_X_M, sign * CENTRE_Y_M, 0.0])
     box, half = mujoco.mjtGeom.mjGEOM_BOX, WALL_M / 2
     middle = INNER_M + half
     parts = [((OUTER_M, OUTER_M, half), (0.0, 0.0, half))]

@@ -22,8 +22,8 @@ _BINS = ((0.50, 0.09, 0.08), (0.08, 0.18, 0.50))
 
 
 def _add(spec: Any) -> None:
-    add_bin(spec, "goal_bin")
-    add_bin(spec, "other_bin")
+    add_bin(spec, "goal_bin", 1.0)
+    add_bin(spec, "other_bin", -1.0)
 
 
 def _apply(world: ArmWorld, values: FactorValues) -> None:

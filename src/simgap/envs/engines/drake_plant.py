@@ -107,7 +107,7 @@ def build_plant(model: Any, timestep_s: float = TIMESTEP_S) -> Plant:
     bodies = (plant.world_body(), *(plant.GetBodyByName(name, instance) for name in named.bodies[1:]))
     geometries = _geometries(plant, scene, bodies, named)
     _set_contact(plant, scene, model, geometries)
-    _set_filters(scene, model, geometries)
+    set_filters(scene.collision_filter_manager(), model, geometries)
     return Plant(builder.Build(), plant, scene, instance, joints, bodies, geometries, servos, rotors)
 
 
@@ -225,7 +225,8 @@ def _set_contact(plant: Any, scene: Any, model: Any, geometries: dict[int, Any])
         scene.AssignRole(plant.get_source_id(), identity, properties, geometry.RoleAssign.kReplace)
 
 
-def _set_filters(scene: Any, model: Any, geometries: dict[int, Any]) -> None:
+def set_filters(manager: Any, model: Any, geometries: dict[int, Any]) -> None:
+    """Declare to a collision filter manager which geometries never touch."""
     geometry = pydrake("geometry")
     declaration = geometry.CollisionFilterDeclaration()
     pairs = colliding(model)
@@ -233,7 +234,7 @@ def _set_filters(scene: Any, model: Any, geometries: dict[int, Any]) -> None:
         apart = [other for index, other in geometries.items() if index > geom and not pairs[geom, index]]
         if apart:
             declaration.ExcludeBetween(geometry.GeometrySet(identity), geometry.GeometrySet(apart))
-    scene.collision_filter_manager().Apply(declaration)
+    manager.Apply(declaration)
 
 
 def colliding(model: Any) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.envs._mujoco import mujoco
-from simgap.envs.engines.drake_plant import Plant, gains, pydrake, torque_limit
+from simgap.envs.engines.drake_plant import Plant, gains, pydrake, set_filters, torque_limit
 from simgap.errors import UsageError
 
 _FIXED = (*("geom_contype", "geom_conaffinity", "jnt_range", "jnt_stiffness", "jnt_pos", "jnt_axis", "qpos_spring", "dof_frictionloss", "actuator_gear"),)
@@ -98,11 +98,15 @@ class FieldSync:
         mujoco.mj_kinematics(model, self._scratch)
         moved = {body for body in self._changed(model, "body_pos", "body_quat") if model.body_weldid[body] == 0}
         reshaped = set(self._changed(model, "geom_size", "geom_pos", "geom_quat"))
+        is_changed = False
         for geom, identity in self._plant.geometries.items():
             if geom in reshaped or moved & _ancestors(model, int(model.geom_bodyid[geom])):
                 position, rotation = self._pose_in_frame(model, geom)
                 pose = maths.RigidTransform(maths.RotationMatrix(rotation), position)
                 scene.ChangeShape(context, source, identity, _shape(model, geom), pose)
+                is_changed = True
+        if is_changed:  # a fixed geometry that changes forgets which other fixed ones it overlaps by design, and Drake has no answer to their contact
+            set_filters(scene.collision_filter_manager(context), model, self._plant.geometries)
         for geom in self._changed(model, "geom_friction"):
             if geom in self._plant.geometries:
                 identity, sliding = self._plant.geometries[geom], float(model.geom_friction[geom, 0])
