@@ -6,13 +6,17 @@ Every message says what was wrong, what was expected and what to do; the command
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 
 class SimgapError(Exception):
     """Base of every error a user can cause or repair; the command line turns it into one line and an exit code."""
 
     exit_code = 3
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """What is known all the same, for programs: part of the document of ``--json``."""
 
 
 class UsageError(SimgapError):

@@ -10,6 +10,7 @@ from simgap.checks.data_columns import check_columns
 from simgap.checks.data_episodes import check_episodes
 from simgap.checks.data_layout import check_layout, counts
 from simgap.checks.data_motion import check_motion
+from simgap.checks.data_pairing import relation_of
 from simgap.checks.data_pooled import pool
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity
 from simgap.checks.data_stats import check_statistics
@@ -58,7 +59,15 @@ def check_data(path: Path | str | Dataset) -> DataReport:
         path=str(dataset.root),
         layout=_layout(dataset),
         counts=counts(dataset, pooled),
-        measurements={"layout": layout, "clock": clock, "joints": joints, "statistics": statistics, "values": values | episodes, "videos": videos},
+        measurements={
+            "layout": layout,
+            "clock": clock,
+            "relation": relation_of(pooled),
+            "joints": joints,
+            "statistics": statistics,
+            "values": values | episodes,
+            "videos": videos,
+        },
         findings=by_severity(_once(findings)),
         assumes=ASSUMES,
     )

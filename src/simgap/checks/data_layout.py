@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simgap.checks.data_beside import check_beside
 from simgap.checks.data_index import check_index
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
@@ -45,10 +46,11 @@ def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
 def check_layout(dataset: Dataset, pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return what was measured of the folder, and the findings about keys, counts, columns and places."""
     spans, span_findings = check_spans(pooled)
+    beside, beside_findings = check_beside(dataset)
     found = [*_assumed(dataset), *_counts(dataset, pooled), *check_index(pooled), *_videos(dataset), *span_findings, *_integrity(pooled)]
     if dataset.info.is_lerobot:
         found += [*_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)]
-    return _measured(dataset, pooled) | {"videos": spans}, found
+    return _measured(dataset, pooled) | {"videos": spans, "beside": beside}, [*found, *beside_findings]
 
 
 def _measured(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:

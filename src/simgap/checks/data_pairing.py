@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,27 @@ _FROZEN_TRAVEL = 0.25
 def check_pairing(pooled: Pooled, alive: list[Tracking], swapped: Mapping[str, str]) -> list[DataFinding]:
     """Return the findings; ``swapped`` as :func:`swapped_columns` gave it, ``alive`` without those joints."""
     return [*_swapped(swapped), *_leads(alive, pooled.dataset.info.rate_hz), *_freezes(pooled, alive)]
+
+
+def relation_of(pooled: Pooled) -> dict[str, Any]:
+    """Return how actions relate to the state of the same and of the next frame, over all shared dimensions and all frames that have a next one."""
+    own, following, equal_own, equal_next, steps = 0.0, 0.0, 0, 0, 0
+    for action, state in zip(pooled.actions, pooled.states, strict=True):
+        a, s = (v[:, [getattr(j, side) for j in pooled.joints]] for v, side in ((action, "action"), (state, "state")))
+        if a.shape[1] == 0 or len(a) < 2:
+            continue
+        same, after = np.abs(a[:-1] - s[:-1]), np.abs(a[:-1] - s[1:])
+        own, following = max(own, float(same.max())), max(following, float(after.max()))
+        equal_own, equal_next = equal_own + int((same == 0).all(axis=1).sum()), equal_next + int((after == 0).all(axis=1).sum())
+        steps += len(after)
+    return {
+        "shared_dimensions": len(pooled.joints),
+        "matched_by_name": pooled.matched_by_name,
+        "largest_action_minus_state": own if steps else None,
+        "largest_action_minus_next_state": following if steps else None,
+        "share_of_frames_equal_to_state": equal_own / steps if steps else None,
+        "share_of_frames_equal_to_next_state": equal_next / steps if steps else None,
+    }
 
 
 def swapped_columns(pooled: Pooled, alive: list[Tracking]) -> dict[str, str]:

@@ -10,7 +10,9 @@ import re
 import sys
 import tempfile
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from simgap import __version__
 from simgap.cli._output import json_text
@@ -33,17 +35,20 @@ class Failure:
     message: str
     """One line: what was wrong, what was expected, what to do."""
     exit_code: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known all the same."""
 
-    def to_json(self) -> dict[str, str | int]:
+    def to_json(self) -> dict[str, Any]:
         """Return the document of ``--json``: it has ``error`` where a success has none."""
-        return {"error": self.message, "kind": self.kind, "exit": self.exit_code}
+        told = {"error": self.message, "kind": self.kind, "exit": self.exit_code}
+        return told | {"facts": dict(self.facts)} if self.facts else told
 
 
 def describe(error: BaseException, argv: list[str]) -> Failure:
     """Turn an exception into what the user is told; an unexpected one has its traceback saved."""
     kind = type(error).__name__
     if isinstance(error, SimgapError):
-        return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code)
+        return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code, facts=error.facts)
     if isinstance(error, KeyboardInterrupt):
         return Failure(kind=kind, message="interrupted; what was finished is on disk", exit_code=INTERRUPTED)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from simgap.episodes.facts import metadata_facts
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.finish import column_values
 from simgap.episodes.hdf5 import open_hdf5
@@ -212,7 +213,12 @@ def open_dataset(path: Path | str, keymap: KeyMap | None = None) -> Dataset:
     kind = recognise(root)
     beside = stored_keymap(root)
     merged = beside.merged(keymap) if beside is not None and keymap is not None else keymap or beside
-    return Dataset(root, _OPENERS[kind](root, merged), merged)
+    try:
+        return Dataset(root, _OPENERS[kind](root, merged), merged)
+    except DataError as error:
+        if kind is Format.LEROBOT:
+            error.facts = metadata_facts(root)
+        raise
 
 
 def outcome_of(entry: EpisodeEntry) -> Outcome:
