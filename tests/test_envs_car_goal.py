@@ -404,8 +404,8 @@ def clip_another_cone() -> tuple[CarGoalEnv, Outcome | None]:
     return env, outcome
 
 
-def drive_to_the_green_one() -> tuple[CarGoalEnv, Outcome | None]:
-    """Send what drives to the blue band in a world that differs by one thing: the cones with the blue and the green band have changed places."""
+def drive_to_the_white_one() -> tuple[CarGoalEnv, Outcome | None]:
+    """Send what drives to the blue band in a world that differs by one thing: the cones with the blue and the white band on top have changed places."""
     ours = {"target_x_m": 1.5, "target_y_m": -0.3, "distractor1_bearing_deg": 90.0, "distractor1_distance_m": 0.6}
     theirs = {"target_x_m": 1.5, "target_y_m": 0.3, "distractor1_bearing_deg": -90.0, "distractor1_distance_m": 0.6}
     away = {"distractor2_bearing_deg": 0.0, "distractor2_distance_m": 0.9}
@@ -438,7 +438,7 @@ SCENES: list[tuple[Callable[[], tuple[CarGoalEnv, Outcome | None]], str]] = [
     (stand_still, "never_moved"),
     (drive_into_the_target, "collision"),
     (clip_another_cone, "collision"),
-    (drive_to_the_green_one, "wrong_object"),
+    (drive_to_the_white_one, "wrong_object"),
     (leave_the_floor, "missed"),
     (stop_half_way, "missed"),
     (circle_until_the_end, "timeout"),

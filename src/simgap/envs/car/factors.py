@@ -46,14 +46,20 @@ def _placement() -> list[Factor]:
 def _looks() -> list[Factor]:
     return [
         _factor("cone_height_m", "m", 0.18, (0.13, 0.25), _CONE),
-        _factor("band_height_m", "m", 0.04, (0.01, 0.07), "coloured tape; it alone tells the cones apart, so its pixels are the pixels on target"),
+        _factor(
+            "band_height_m",
+            "m",
+            0.04,
+            (0.01, 0.05),
+            "tape, two bands a cone; their order alone tells cones apart, so a band's pixels are the pixels on target",
+        ),
         _factor("target_hue_deg", "deg", 0.0, (-25.0, 25.0), _LOOKS),
         _factor("distractor_hue_deg", "deg", 0.0, (-25.0, 25.0), _LOOKS),
         _factor("cone_hue_deg", "deg", 0.0, (-20.0, 20.0), _LOOKS),
         _factor("floor_grey", "1", 0.55, (0.15, 0.9), _FLOOR),
         _factor("floor_contrast", "1", 0.15, (0.0, 0.5), _FLOOR),
         _factor("floor_turn_deg", "deg", 0.0, (-180.0, 180.0), "the pattern of the floor has nothing to do with where the mark is"),
-        _factor("wall_grey", "1", 0.75, (0.3, 1.0), _LOOKS),
+        _factor("wall_grey", "1", 0.5, (0.2, 1.0), _LOOKS),
         _factor("light_intensity", "1", 1.0, (0.25, 1.8), _LOOKS),
         _factor("light_warmth", "1", 0.0, (-1.0, 1.0), "-1 is bluish (8,000 K), 1 is yellowish (3,000 K)"),
         _factor("light_azimuth_deg", "deg", 45.0, (-180.0, 180.0), _LOOKS),
@@ -115,7 +121,7 @@ _SHIFTS: dict[str, dict[str, Range]] = {
     "sizes": {"cone_height_m": (0.15, 0.22), "band_height_m": (0.03, 0.05)},
     "light": {"light_intensity": (0.45, 1.5), "light_warmth": (-0.8, 0.8), "light_azimuth_deg": (-180.0, 180.0), "image_noise": (0.0, 6.0)},
     "colour": {"target_hue_deg": (-15.0, 15.0), "distractor_hue_deg": (-15.0, 15.0), "cone_hue_deg": (-10.0, 10.0)},
-    "floor": {"floor_grey": (0.3, 0.75), "floor_contrast": (0.0, 0.4), "floor_turn_deg": (-180.0, 180.0), "wall_grey": (0.5, 0.95)},
+    "floor": {"floor_grey": (0.3, 0.75), "floor_contrast": (0.0, 0.4), "floor_turn_deg": (-180.0, 180.0), "wall_grey": (0.3, 0.7)},
     "onboard_camera": {
         **{f"onboard_camera_d{a}_m": (-0.01, 0.01) for a in "xyz"},
         **{f"onboard_camera_{a}_deg": (-4.0, 4.0) for a in ("pitch", "yaw", "roll")},

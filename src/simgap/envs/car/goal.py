@@ -1,4 +1,4 @@
-"""``car-goal``: drive to the cone with the blue band and stop in front of it."""
+"""``car-goal``: drive to the cone whose upper band is blue and stop in front of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DART_NOISE = (0.15, 0.05)
 
 
 class CarGoalEnv(SimulatedEnv[CarWorld]):
-    """A 1:14 car with one camera, and three orange cones that differ by a band of coloured tape."""
+    """A 1:14 car with one camera, and three orange cones that differ by the order of two bands of tape."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CarGoalEnv(SimulatedEnv[CarWorld]):
         self._engine_maker, self._wheel_speed = engine, wheel_speed
         settings = TaskSettings(
             name="car-goal",
-            task="drive to the cone with the blue band and stop in front of it",
+            task="drive to the cone with the blue band on top and stop in front of it",
             action_spec=g.action_spec(RATE_HZ),
             state_spec=g.state_spec(RATE_HZ, wheel_speed=wheel_speed),
             cameras=("onboard",),

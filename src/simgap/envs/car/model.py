@@ -26,13 +26,15 @@ CORNERS_MASS_KG = 4 * WHEEL_MASS_KG + 2 * KNUCKLE_MASS_KG
 ROTOR_INERTIA = 1e-4
 """Motor and gears as felt at a rear wheel, kg m^2."""
 TIERS = 6
-"""Cylinders of a cone above its foot; one more is the band."""
+"""Cylinders of a cone above its foot; two more are bands of tape."""
 FOOT_RADIUS_M = 0.065
 BODY_RADII_M = (0.052, 0.014)
 """Bottom and top of the tapering part."""
 CONE_CONTACT_RADIUS_M = 0.055
 ORANGE = (0.95, 0.36, 0.06)
-BANDS = {"target": (0.08, 0.22, 0.90), "distractor1": (0.10, 0.62, 0.18), "distractor2": (0.92, 0.92, 0.92)}
+BLUE, WHITE = (0.08, 0.22, 0.90), (0.92, 0.92, 0.92)
+BANDS = {"target": (BLUE, WHITE), "distractor1": (WHITE, BLUE), "distractor2": (WHITE, BLUE)}
+"""Upper and lower band. From afar, or in few pixels, the cones are alike: the same colours in the same amounts, only their order differs."""
 _CAR, _REST = 2, 1
 """Collision bits: the car's parts touch floor and cones, never each other."""
 _PATCHES = (
@@ -156,4 +158,5 @@ def _add_cone(spec: Any, name: str) -> None:
     body.add_geom(name=f"{name}_foot", size=[FOOT_RADIUS_M, 0.004, 0], pos=[0, 0, 0.004], rgba=[*ORANGE, 1], **seen)
     for tier in range(TIERS):
         body.add_geom(name=f"{name}_tier{tier}", size=[0.03, 0.01, 0], pos=[0, 0, 0.1], rgba=[*ORANGE, 1], **seen)
-    body.add_geom(name=f"{name}_band", size=[0.03, 0.02, 0], pos=[0, 0, 0.1], rgba=[*BANDS[name], 1], **seen)
+    for band, rgb in zip(("upper", "lower"), BANDS[name], strict=True):
+        body.add_geom(name=f"{name}_{band}_band", size=[0.03, 0.02, 0], pos=[0, 0, 0.1], rgba=[*rgb, 1], **seen)

@@ -21,8 +21,8 @@ from simgap.envs.landmarks import Landmark, cone_corners
 from simgap.envs.looks import CameraMount, Lamps, hue_rgb
 
 FOOT_HALF_M = 0.004
-BAND_AT = 0.58
-"""Middle of the band, share of the cone's height."""
+BANDS_MEET_AT = 0.5
+"""Where the upper band ends and the lower one begins, share of the cone's height."""
 
 
 class CarPose(NamedTuple):
@@ -57,11 +57,9 @@ class CarWorld:
         self._cone_qpos = [int(model.joint(name).qposadr[0]) for name in CONES]
         self._foot = [int(model.geom(f"{name}_foot").id) for name in CONES]
         self._tiers = [[int(model.geom(f"{name}_tier{tier}").id) for tier in range(TIERS)] for name in CONES]
-        self._band = [int(model.geom(f"{name}_band").id) for name in CONES]
-        self._band_shape = [(0.03, 0.04)] * len(CONES)
-        self.landmark_geoms: Sequence[Sequence[int]] = [[band] for band in self._band] + [
-            [foot, *tiers] for foot, tiers in zip(self._foot, self._tiers, strict=True)
-        ]
+        self._bands = [[int(model.geom(f"{name}_{band}_band").id) for band in ("upper", "lower")] for name in CONES]
+        rest = [[foot, *tiers, lower] for foot, tiers, (_, lower) in zip(self._foot, self._tiers, self._bands, strict=True)]
+        self.landmark_geoms: Sequence[Sequence[int]] = [*([upper] for upper, _ in self._bands), *rest]
         self._cone_height = 0.18
         self._car_body = int(model.body("car").id)
         self._car_qpos = int(model.joint("car").qposadr[0])
@@ -162,12 +160,13 @@ class CarWorld:
         return not self.car_geoms.isdisjoint(int(geom) for geom in self.engine.touching(self.cone_geom[cone]))
 
     def landmarks(self) -> tuple[Landmark, ...]:
-        """Return the bands that tell the cones apart, the target's first, then the rest of each cone."""
+        """Return the upper bands, which tell the cones apart, the target's first, then the rest of each cone."""
         found = []
         for index, name in enumerate(CONES):
-            radius, height = self._band_shape[index]
-            corners = cone_corners(radius, height, top_radius_m=radius)
-            corners[:, 2] += BAND_AT * self._cone_height - height / 2
+            upper = self._bands[index][0]
+            radius, half = self.model.geom_size[upper, :2]
+            corners = cone_corners(radius, 2 * half, top_radius_m=radius)
+            corners[:, 2] += self.model.geom_pos[upper, 2] - half
             found.append(self._landmark(index, f"{name}_band", "target" if index == 0 else "distractor", corners))
         for index, name in enumerate(CONES):
             found.append(self._landmark(index, name, "obstacle", cone_corners(FOOT_RADIUS_M, self._cone_height, top_radius_m=BODY_RADII_M[1])))
@@ -190,7 +189,8 @@ class CarWorld:
         for index, name in enumerate(CONES):
             model.geom_rgba[[self._foot[index], *self._tiers[index]], :3] = hue_rgb(ORANGE, values["cone_hue_deg"])
             shift = values["target_hue_deg"] if name == "target" else values["distractor_hue_deg"]
-            model.geom_rgba[self._band[index], :3] = hue_rgb(BANDS[name], shift)
+            for geom, rgb in zip(self._bands[index], BANDS[name], strict=True):
+                model.geom_rgba[geom, :3] = hue_rgb(rgb, shift)
 
     def _apply_cones(self, values: FactorValues) -> None:
         height, band = values["cone_height_m"], values["band_height_m"]
@@ -200,10 +200,8 @@ class CarWorld:
         for index in range(len(CONES)):
             for tier, geom in enumerate(self._tiers[index]):
                 self._resize(geom, bottom + (top - bottom) * (tier + 0.5) / TIERS, tier_half, 2 * FOOT_HALF_M + (2 * tier + 1) * tier_half)
-            foot_of_band = BAND_AT - band / height / 2
-            radius = bottom + (top - bottom) * foot_of_band + 0.004
-            self._band_shape[index] = (radius, band)
-            self._resize(self._band[index], radius, band / 2, BAND_AT * height)
+            for geom, foot in zip(self._bands[index], (BANDS_MEET_AT * height, BANDS_MEET_AT * height - band), strict=True):
+                self._resize(geom, bottom + (top - bottom) * foot / height + 0.004, band / 2, foot + band / 2)
             self._resize(self.cone_geom[index], CONE_CONTACT_RADIUS_M, height / 2, height / 2)
             body, mass = self._cone_body[index], values["cone_mass_kg"]
             self.model.body_mass[body] = mass
