@@ -9,18 +9,21 @@ import numpy as np
 
 from simgap.errors import UsageError
 from simgap.statistics.comparisons import Difference, newcombe_difference
-from simgap.statistics.proportions import wilson
+from simgap.statistics.proportions import IntervalMethod, wilson
 from simgap.statistics.quantities import Quantity
 
 
-def average_rate(tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] | None = None, confidence: float = 0.95) -> Quantity:
+def average_rate(
+    tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] | None = None, confidence: float = 0.95, interval: IntervalMethod = wilson
+) -> Quantity:
     """Return the average success rate over tasks, each with the same weight unless told otherwise.
 
-    The interval joins the tasks' Wilson intervals (MOVER): the distance of each end is the root of the sum of the squared weighted
-    distances. Pooling the counts instead weighs tasks by their trials, and the average then changes with the mix.
+    The interval joins the tasks' own intervals (MOVER): the distance of each end is the root of the sum of the squared weighted distances.
+    Of Wilson's it covers the nominal rate on average and falls to about .92 where all rates are near 0 or 1 and trials are few; to decide,
+    join Clopper-Pearson's. Pooling the counts instead weighs tasks by their trials, and the average then changes with the mix.
 
     Population: these tasks, fixed; independent trials within and between them, fixed n each. It is about these tasks, not about tasks in general.
-    Undefined with no task, and when a task has no trial: leave it out openly. One task gives its Wilson interval. 0/n everywhere has lower
+    Undefined with no task, and when a task has no trial: leave it out openly. One task gives its own interval. 0/n everywhere has lower
     end 0, n/n everywhere upper end 1, and neither has an empty interval.
 
     Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693-1702.
@@ -29,10 +32,12 @@ def average_rate(tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] |
         tasks: (successes, trials) of each task.
         weights: positive, one a task; they are scaled to add up to 1.
         confidence: two-sided level.
+        interval: of one task.
     """
-    method, name, total = f"MOVER of Wilson intervals over {len(tasks)} tasks", "average success rate", sum(n for _, n in tasks)
+    estimates = [interval(k, n, confidence) for k, n in tasks]
+    joined = estimates[0].method if estimates else "Wilson"
+    method, name, total = f"MOVER of {joined} intervals over {len(tasks)} tasks", "average success rate", sum(n for _, n in tasks)
     shares = _shares(weights, len(tasks))
-    estimates = [wilson(k, n, confidence) for k, n in tasks]
     point, low, high = 0.0, 0.0, 0.0
     for share, estimate in zip(shares, estimates, strict=True):
         if estimate.point is None or estimate.low is None or estimate.high is None:
