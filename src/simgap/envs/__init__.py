@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from simgap.envs.base import TaskEnv
 from simgap.envs.engines.base import EngineMaker
@@ -63,11 +64,31 @@ def make_env(name: str, *, image_size: int = 96, ranges: FactorRanges | None = N
         UsageError: unknown name of an env or engine; lists the known ones.
         MachineError: the engine is not installed.
     """
-    if name not in ENVS:
-        raise UsageError(f"unknown env {name!r}; {did_you_mean(name, ENVS)}")
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
+    if name not in ENVS:
+        return _added(name, image_size, ranges, render, engine)
     return ENVS[name](image_size, ranges, render, ENGINES[engine]())
 
 
-__all__ = ["ENGINES", "ENVS", "EnvMaker", "TaskEnv", "make_env"]
+def env_names() -> list[str]:
+    """Return the names of our envs, then of those the user added."""
+    from simgap.envs.registry import added_envs
+
+    return [*sorted(ENVS), *sorted(added_envs())]
+
+
+def _added(name: str, image_size: int, ranges: FactorRanges | None, render: bool, engine: str) -> TaskEnv:
+    """Make an env that the user added, or names as ``module:function``."""
+    from simgap.envs.registry import AddedEnv, added_envs, build
+
+    known = added_envs()
+    if name not in known and ":" not in name:
+        raise UsageError(f"unknown env {name!r}; {did_you_mean(name, [*ENVS, *known])}")
+    if engine != "mujoco":
+        raise UsageError(f"env {name!r} brings its own engine; --engine {engine} is for {', '.join(sorted(ENVS))}")
+    entry = known.get(name) or AddedEnv(maker=name, folder=str(Path.cwd()))
+    return build(entry, image_size=image_size, ranges=ranges, render=render)
+
+
+__all__ = ["ENGINES", "ENVS", "EnvMaker", "TaskEnv", "env_names", "make_env"]

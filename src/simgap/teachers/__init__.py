@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simgap.envs.base import TaskEnv
+from simgap.envs.wrap import WrappedEnv
 from simgap.errors import UsageError
 from simgap.teachers.base import Abstain, Label, Teacher
 
@@ -37,6 +38,9 @@ def make_teacher(env: TaskEnv) -> Teacher:
 
         assert isinstance(env, CarGoalEnv)
         return CarGoalTeacher(env)
+    if isinstance(env, WrappedEnv):
+        made: Teacher = env.make_teacher()
+        return made
     raise UsageError(f"env {env.name!r} has no teacher; record episodes and pass them to `simgap train --data` instead")
 
 
