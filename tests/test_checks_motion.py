@@ -101,7 +101,7 @@ def test_a_turned_sign_is_named_with_its_joint_and_interval(bench: Bench, joint:
     assert decide([bench.plant(robot), found]).cause is Cause.ACTION_SIGN, "replay comes before plant"
 
 
-@pytest.mark.parametrize("multiplier", [0.6, 1.5])
+@pytest.mark.parametrize("multiplier", [0.6, 1.4])  # at 1.5 the wrist spends most of a grasp at its stop
 @pytest.mark.parametrize("joint", SO101_JOINTS[1:4])
 def test_a_wrong_scale_is_named_with_its_joint_and_an_interval_that_excludes_one(bench: Bench, joint: str, multiplier: float) -> None:
     found = bench.replay(bench.robot(joint=joint, multiplier=multiplier))
