@@ -106,6 +106,17 @@ def test_a_policy_that_learnt_nothing_is_no_convention() -> None:
     assert "No convention explains" in result.sentence
 
 
+@pytest.mark.parametrize("r2", [0.99, 0.96, 0.92])
+def test_a_policy_that_shrinks_towards_the_mean_is_not_accused_of_a_unit(r2: float) -> None:
+    labels = motions(episodes=12)
+    pooled = np.concatenate(labels)
+    rng = np.random.default_rng(6)
+    noise = np.sqrt(r2 - r2**2) * pooled.std(axis=0)
+    outputs = [pooled.mean(axis=0) + r2 * (v - pooled.mean(axis=0)) + rng.normal(0, 1, v.shape) * noise for v in labels]
+    result = check_convention(labels, outputs, SPEC)
+    assert (result.cause, faults(result)) == (Cause.NONE, {})
+
+
 # --- units: public report: huggingface/lerobot#1259, openvinotoolkit/physicalai#288 ------------------------------------
 
 

@@ -36,7 +36,7 @@ _WORDS: dict[str, Callable[[DimensionFit], str]] = {
     "sign": lambda f: f"its sign is turned (slope {f.slope:.3f}, offset {f.offset:+.3g})",
     "unit": lambda f: f"{f.slope:.4g} times what is expected, {unit_pair(f.slope or 0.0)} (factor {max(abs(f.slope or 0), 1 / abs(f.slope or 1)):.1f})",
     "scale": lambda f: f"{f.slope:.4g} times what is expected (a -100..100 range of {ticks_of_range(f.slope or 0.0):.0f} ticks in degrees would be)",
-    "offset": lambda f: f"its zero is {f.offset:+.3g} off",
+    "offset": lambda f: f"its zero is {_zero(f):+.3g} off",
     "events": lambda f: "one side holds opening and closing events, the other the state that they lead to",
     "polarity": lambda f: "open and closed are swapped",
 }
@@ -114,14 +114,27 @@ def _faults(f: DimensionFit, jaws: GripperAgreement | None) -> list[str]:
     if f.r2 < _TIGHT:
         return []
     faults = ["order"] * (f.source != f.name)
-    tolerance = max(SLOPE_TOLERANCE, 3.0 * f.slope_error)
     if f.slope < 0:
         faults.append("sign")
-    if abs(abs(f.slope) - 1.0) > tolerance:
+    if _is_scaled(f):
         faults.append("unit" if unit_pair(f.slope) else "scale")
-    if "sign" not in faults and abs(f.offset) > OFFSET_TOLERANCE * f.wanted_range * max(1.0, abs(f.slope)):
+    if "sign" not in faults and abs(_zero(f)) > OFFSET_TOLERANCE * f.wanted_range * max(1.0, abs(f.slope)):
         faults.append("offset")
     return faults
+
+
+def _is_scaled(f: DimensionFit) -> bool:
+    """Return whether a slope is off by more than noise and by more than a weak policy's.
+
+    Who predicts the mean of what may happen predicts R2 times its spread: a weak policy shrinks, and that is no unit.
+    """
+    tolerance = max(SLOPE_TOLERANCE + 2.0 * (1.0 - f.r2), 3.0 * f.slope_error)
+    return f.slope is not None and abs(abs(f.slope) - 1.0) > tolerance
+
+
+def _zero(f: DimensionFit) -> float:
+    """Return by how much the zero is off: the intercept of a scaled dimension, else the median difference, which shrinking does not move."""
+    return (f.offset if _is_scaled(f) else f.difference) or 0.0
 
 
 def _numbers(

@@ -14,8 +14,8 @@ from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.errors import DataError
 
-MOST_PIXELS = 60_000_000
-"""Pixels looked at a camera, whole episodes evenly spread: a second or two of decoding."""
+MOST_PIXELS = 30_000_000
+"""Pixels looked at a camera, whole episodes evenly spread: about a second of decoding."""
 FEWEST_FRAMES = 200
 """Frames looked at a camera whatever their size."""
 _NEW = 0.2
