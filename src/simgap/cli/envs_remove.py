@@ -1,0 +1,23 @@
+"""``simgap envs remove``: forget an env that was added."""
+
+from __future__ import annotations
+
+import argparse
+
+from simgap.cli._output import emit
+
+HELP = "forget an env that was added; nothing of it is deleted"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the name is all."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Forget it."""
+    from simgap.cli.envs import show_lines
+    from simgap.envs.registry import remove_env
+
+    remove_env(args.env)
+    emit(args, {"removed": args.env}, lambda console: show_lines(console, f"removed {args.env}"))
+    return 0
