@@ -216,7 +216,8 @@ def _print_env(console: Console, env: TaskEnv) -> None:
     conventions = Table("vector", "dimension", "unit", "low", "high", "reference", box=None, title="conventions", title_justify="left")
     for vector, spec in (("action", env.action_spec), ("state", env.state_spec)):
         for d in spec.dimensions:
-            conventions.add_row(vector, d.name, str(d.unit), f"{d.low:g}", f"{d.high:g}", f"{d.reference}{f', gripper: 0 is {"closed" if d.opens_high else "open"}' if d.is_gripper else ''}")
+            jaws = f", gripper: 0 is {'closed' if d.opens_high else 'open'}" if d.is_gripper else ""
+            conventions.add_row(vector, d.name, str(d.unit), f"{d.low:g}", f"{d.high:g}", f"{d.reference}{jaws}")
     factors = Table("factor", "unit", "nominal", "low", "high", "why these bounds", box=None, title="factors", title_justify="left")
     for f in env.factor_space.factors.values():
         factors.add_row(f.name, f.unit, f"{f.nominal:g}", f"{f.low:g}", f"{f.high:g}", f.reason)
