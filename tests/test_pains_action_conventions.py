@@ -24,6 +24,7 @@ from simgap.checks.replay import check_replay
 from simgap.checks.rotation import check_rotation, turn
 from simgap.conventions import SO101_JOINTS, CalibratedRange, Conversion, Dimension, Unit, VectorSpec
 from simgap.episodes.layout import data_path
+from simgap.errors import DataError, UsageError
 from simgap.provenance import canonical_json
 from test_data_check_planted import Recording, clean, edit_json, edit_table, write
 
@@ -104,6 +105,36 @@ def test_a_policy_that_learnt_nothing_is_no_convention() -> None:
     result = check_convention(labels, [rng.normal(0, 10, v.shape) for v in labels], SPEC)
     assert result.verdict is Verdict.CANNOT_TELL
     assert "No convention explains" in result.sentence
+
+
+LOGS: dict[str, tuple[Any, Any, str]] = {
+    "another number of episodes": (motions(), motions()[:2], "4 episodes were wanted and 2 found"),
+    "other lengths": (motions(), [v[:-1] for v in motions()], r"\(150, 6\) and found as \(149, 6\)"),
+    "another width": ([v[:, :5] for v in motions()], [v[:, :5] for v in motions()], r"expected \(T, 6\)"),
+    "not a number": (motions(), [np.where(v > 1e9, v, np.nan) for v in motions()], "NaN"),
+}
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_logs_that_do_not_belong_together_are_refused_in_one_line(case: str) -> None:
+    wanted, found, words = LOGS[case]
+    with pytest.raises(DataError, match=words) as error:
+        check_convention(wanted, found, SPEC)
+    assert "\n" not in str(error.value)
+
+
+def test_too_little_motion_says_so() -> None:
+    still = [np.ones((50, 6))]
+    assert "no dimension moves" in check_convention(still, still, SPEC).sentence
+    assert check_convention([np.ones((5, 6))], [np.ones((5, 6))], SPEC).verdict is Verdict.CANNOT_TELL
+    assert check_convention(motions(length=40), late(motions(length=40), 3), SPEC, longest_lag=500).numbers["lag_frames"] == 3
+
+
+def test_turns_of_unknown_form_or_shape_are_refused() -> None:
+    with pytest.raises(DataError, match=r"expected \(N, 3\)"):
+        check_rotation(np.zeros((4, 3)), np.zeros((5, 3)))
+    with pytest.raises(UsageError, match=r"known: .*rotvec"):
+        check_rotation(np.zeros((4, 3)), np.zeros((4, 3)), declared="quat")
 
 
 @pytest.mark.parametrize("r2", [0.99, 0.96, 0.92])

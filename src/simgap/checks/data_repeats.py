@@ -83,7 +83,10 @@ def check_repeats(pooled: Pooled, clock: Mapping[str, Any]) -> tuple[dict[str, A
 
 def _feed(pooled: Pooled, camera: str) -> Feed:
     dataset = pooled.dataset
-    shape = dataset.frame_shape(camera)
+    try:
+        shape = dataset.frame_shape(camera)
+    except DataError:  # an odd declaration, which the check of the columns names
+        return Feed(changes={}, undecoded=len(pooled.indices))
     budget = max(FEWEST_FRAMES, MOST_PIXELS // max(1, shape[0] * shape[1]))
     key = dataset.camera_keys[camera]
     there = [k for k in pooled.indices if key not in (spans := dataset.entry(k).videos) or spans[key].exists]

@@ -19,8 +19,8 @@ from simgap.errors import DataError
 
 MOST_FILES = 400
 """Video files whose frames are counted, evenly spread; the index itself is compared whole."""
-_MOST_LOOKED_AT = 8
-_MOST_FRAMES = 3000
+_MOST_LOOKED_AT = 3
+_MOST_FRAMES = 800
 _CUT = 6.0
 """Times the usual change between frames that a cut to another scene makes at least."""
 _SMALL = 0.05
@@ -174,7 +174,7 @@ def _overlaps(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: fl
 
 
 def _overlapping(claims: Sequence[Claim], rate: float) -> list[tuple[Claim, Claim]]:
-    return [(a, b) for a, b in pairwise(claims) if b.start_s < a.start_s + (a.rows - 0.5) / rate]
+    return [(a, b) for a, b in pairwise(claims) if b.start_s < a.start_s + (a.rows - 1.5) / rate]  # some writers count a frame less
 
 
 def _unclaimed(pooled: Pooled, key: str, claimed: set[Path]) -> list[str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from simgap.conventions import AffineMap
+from simgap.errors import DataError
 
 Array = NDArray[np.float64]
 Log = NDArray[np.floating[Any]]
@@ -70,13 +71,28 @@ def fit_map(wanted: Sequence[Log], found: Sequence[Log], names: Sequence[str], *
         found: the same episodes as they came out, aligned frame by frame.
         names: dimension names, in vector order of both.
         longest_lag: frames that found may be behind wanted, for replays of a plant; 0 where both sides belong to the same instant.
+
+    Raises:
+        DataError: sides of different shape, another number of dimensions than names, or values that are not finite.
     """
-    pairs = [(np.asarray(w, dtype=np.float64), np.asarray(f, dtype=np.float64)) for w, f in zip(wanted, found, strict=True)]
-    lags = range(longest_lag + 1)
+    pairs = _paired(wanted, found, len(names))
+    lags = range(max(0, min(longest_lag, min(len(w) for w, _ in pairs) - 3)) + 1)
     scores = np.stack([_correlations(*_shifted(pairs, lag)) for lag in lags])  # (L, A wanted, A found)
     explained = scores**2
     order = _order(explained.max(axis=0))
     return tuple(_fit(pairs, names, k, order[k], int(np.argmax(explained[:, order[k], k]))) for k in range(len(names)))
+
+
+def _paired(wanted: Sequence[Log], found: Sequence[Log], width: int) -> list[tuple[Array, Array]]:
+    if len(wanted) != len(found) or not wanted:
+        raise DataError(f"{len(wanted)} episodes were wanted and {len(found)} found; give the same ones on both sides, at least one")
+    pairs = [(np.asarray(w, dtype=np.float64), np.asarray(f, dtype=np.float64)) for w, f in zip(wanted, found, strict=True)]
+    for k, (w, f) in enumerate(pairs):
+        if w.shape != f.shape or w.ndim != 2 or w.shape[1] != width:
+            raise DataError(f"episode {k} was wanted as {w.shape} and found as {f.shape}; expected (T, {width}) on both sides, frame by frame")
+        if not (np.isfinite(w).all() and np.isfinite(f).all()):
+            raise DataError(f"episode {k} holds NaN or infinity; drop these frames on both sides")
+    return pairs
 
 
 def _shifted(pairs: Sequence[tuple[Array, Array]], lag: int) -> tuple[Array, Array]:

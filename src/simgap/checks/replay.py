@@ -186,8 +186,10 @@ def _other_convention(found: _Comparison, *, is_off: bool) -> dict[str, Any]:
 
 
 def _readings(robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec) -> dict[str, DimensionFit]:
-    """Fit what the robot reads against what the simulator reads on the same commands; either may end first."""
+    """Fit what the robot reads against what the simulator reads on the same commands; either may end first, and unpaired logs are not compared."""
     columns = arm_columns(spec)
+    if len(robot) != len(simulator):
+        return {}
     lengths = [min(len(a[1]), len(b[1])) for a, b in zip(robot, simulator, strict=True)]
     longest = max(0, min(MAX_DELAY, min(lengths) - MIN_ROWS))
     wanted, read = ([side[k][1][:n, columns] for k, n in enumerate(lengths)] for side in (simulator, robot))

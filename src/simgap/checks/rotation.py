@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
+from simgap.errors import DataError, UsageError, did_you_mean
 
 FORMS = ("rotvec", *("".join(axes) for axes in ("xyz", "xzy", "yxz", "yzx", "zxy", "zyx")), *("XYZ", "XZY", "YXZ", "YZX", "ZXY", "ZYX"))
 """Rotation vector, Euler angles about fixed axes (small letters) and about turning axes (capitals); a value a letter, in that order."""
@@ -46,7 +47,15 @@ def check_rotation(
         achieved: ``(N, 3)`` rotation vector that the robot or simulator really turned by in that step, rad.
         declared: the form that the data claim.
         assumes: assumptions of either side.
+
+    Raises:
+        DataError: shapes differ or are not ``(N, 3)``.
+        UsageError: an unknown form.
     """
+    if np.shape(sent) != np.shape(achieved) or np.ndim(sent) != 2 or np.shape(sent)[1] != 3 or len(sent) == 0:
+        raise DataError(f"turns have shapes {np.shape(sent)} and {np.shape(achieved)}; expected (N, 3) on both sides, step by step")
+    if declared not in FORMS:
+        raise UsageError(f"unknown rotation form {declared!r}; {did_you_mean(declared, FORMS)}")
     base: dict[str, Any] = {"family": Family.REPLAY, "name": NAME, "n": len(sent), "assumes": assumes, "unit": "deg a step"}
     done = Rotation.from_rotvec(np.asarray(achieved, dtype=np.float64))
     errors = {form: np.degrees((done.inv() * turn(sent, form)).magnitude()) for form in FORMS}
