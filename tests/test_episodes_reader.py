@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simgap.conventions import Unit
+from simgap.episodes import frames
 from simgap.episodes.frames import CACHE, concatenate, load_frames
 from simgap.episodes.layout import data_path, episodes_path, expand, inside, video_path
 from simgap.episodes.reader import open_dataset
 from simgap.episodes.stats import exact_statistics, image_histogram, image_statistics
 from simgap.episodes.store import EpisodeWriter
-from simgap.errors import ConventionError, DataError
+from simgap.errors import ConventionError, DataError, MachineError
 from test_episodes_store import make_episode, make_spec
 
 VIDEO = "observation.images.front"
@@ -150,6 +152,29 @@ def test_episodes_that_share_files_are_told_apart(root: Path) -> None:
         np.testing.assert_array_equal(dataset.episode(k).action, wanted[k].action)
 
 
+def test_images_of_episodes_that_share_a_file_are_read_by_row_group(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path / "d", make_spec(codec="png"))
+    for k in range(3):
+        writer.write(k, make_episode(k, 6 + 3 * k))
+    writer.finish()
+    root = tmp_path / "d"
+    wanted = [open_dataset(root).episode(k) for k in range(3)]
+    data = pa.concat_tables([pq.read_table(root / data_path(k)) for k in (2, 0, 1)])
+    rows = pa.concat_tables([pq.read_table(root / episodes_path(k)) for k in range(3)])
+    rows = rows.set_column(rows.column_names.index("data/file_index"), "data/file_index", pa.array([0, 0, 0]))
+    for k in (1, 2):
+        (root / data_path(k)).unlink()
+        (root / episodes_path(k)).unlink()
+    pq.write_table(data, root / data_path(0), row_group_size=5)
+    pq.write_table(rows, root / episodes_path(0))
+    (root / "meta" / "simgap.json").unlink()
+    dataset = open_dataset(root)
+    for k in range(3):
+        np.testing.assert_array_equal(dataset.episode(k).images["front"], wanted[k].images["front"])
+    images = load_frames(root).images["front"]
+    np.testing.assert_array_equal(images, np.concatenate([w.images["front"] for w in wanted]))
+
+
 def test_frames_are_decoded_once_and_mapped_afterwards(root: Path) -> None:
     calls: list[tuple[int, int]] = []
     first = load_frames(root, progress=lambda done, total: calls.append((done, total)))
@@ -178,13 +203,56 @@ def test_a_spoiled_cache_is_made_again_and_an_old_one_removed(root: Path) -> Non
     assert len(list((root / CACHE).iterdir())) == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_loads_into_memory(root: Path) -> None:
-    root.chmod(0o555)
-    try:
-        assert not isinstance(load_frames(root).images["front"], np.memmap)
-    finally:
-        root.chmod(0o755)
+def test_a_folder_that_cannot_be_written_caches_with_the_user(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    (root / CACHE).write_text("no folder can be made here, whoever asks")
+    first = load_frames(root)
+    assert isinstance(first.images["front"], np.memmap)
+    assert list((tmp_path / "mine").rglob("front.npy"))
+    again = load_frames(root, progress=lambda done, total: pytest.fail("decoded twice"))
+    np.testing.assert_array_equal(again.images["front"], first.images["front"])
+
+
+def test_where_no_cache_can_be_written_frames_stay_in_memory_if_they_fit(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    (root / CACHE).write_text("")
+    images = load_frames(root).images["front"]
+    assert not isinstance(images, np.memmap)
+    np.testing.assert_array_equal(images[:6], open_dataset(root).episode(0).images["front"])
+    monkeypatch.setattr(frames, "_MOST_IN_MEMORY", 0.0)
+    with pytest.raises(MachineError, match="XDG_CACHE_HOME"):
+        load_frames(root)
+
+
+@pytest.mark.parametrize("codec", ["h264", "png"])
+@pytest.mark.parametrize("in_flight", [1, 5 * 16 * 24 * 3, 1 << 28])
+def test_long_episodes_are_decoded_in_blocks_and_short_ones_ahead(codec: str, in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = EpisodeWriter(tmp_path / "d", make_spec(codec=codec))
+    for k in range(3):
+        writer.write(k, make_episode(k, 23 + k))
+    writer.finish()
+    wanted = np.concatenate([open_dataset(tmp_path / "d").episode(k).images["front"] for k in range(3)])
+    monkeypatch.setattr(frames, "IN_FLIGHT_BYTES", in_flight)
+    calls: list[tuple[int, int]] = []
+    table = load_frames(tmp_path / "d", progress=lambda done, total: calls.append((done, total)))
+    np.testing.assert_array_equal(table.images["front"], wanted)
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+@settings(max_examples=20)
+@given(start=st.integers(0, 44), count=st.integers(1, 45), codec=st.sampled_from(["h264", "png"]))
+def test_frames_can_be_decoded_from_anywhere(start: int, count: int, codec: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.getbasetemp() / f"anywhere-{codec}"
+    if not home.exists():
+        writer = EpisodeWriter(home, make_spec(codec=codec))
+        writer.write(0, make_episode(0, 45))
+        writer.finish()
+    dataset = open_dataset(home)
+    whole = dataset.episode(0).images["front"]
+    part = np.empty((min(count, 45 - start), 16, 24, 3), dtype=np.uint8)
+    dataset.decode(0, "front", part, start=start)
+    np.testing.assert_array_equal(part, whole[start : start + len(part)])
 
 
 def test_cameras_can_be_chosen_and_unknown_ones_are_named(root: Path) -> None:

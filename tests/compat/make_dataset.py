@@ -1,4 +1,4 @@
-"""Write a small dataset in each codec and, beside it and beside ``generated``, what a reader should get."""
+"""Write a small dataset in each codec, convert two foreign ones, and note beside each, and beside ``generated``, what a reader should get."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
+from simgap.episodes.convert import Target, convert_dataset
+from simgap.episodes.keymap import KeyMap
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.store import Codec, DatasetSpec, EpisodeWriter
+from simgap.episodes.store import DatasetSpec, EpisodeWriter
+from simgap.episodes.transform import Plan
+from simgap.episodes.video import CODECS, Codec
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from format_builders import write_act, write_tub
 
 RATE_HZ = 20.0
 LENGTHS = (23, 41, 17)
@@ -49,6 +57,8 @@ def expect(dataset_path: Path, out: Path) -> None:
         "tasks": np.array([e.task for e in episodes]),
         "outcomes": np.array([str(e.outcome.kind) for e in episodes]),
         "extras": np.array(sorted(episodes[0].extras)),
+        "vectors": np.array(["action", "observation.state"] if len(dataset.spec.state_spec) else ["action"]),
+        "cameras": np.array([f"observation.images.{camera}" for camera in dataset.spec.cameras]),
     }
     for index, episode in enumerate(episodes):
         expected[f"{index}.action"], expected[f"{index}.observation.state"], expected[f"{index}.time_s"] = episode.action, episode.state, episode.time_s
@@ -81,8 +91,22 @@ def _episode(index: int, rng: np.random.Generator) -> Episode:
     )
 
 
+def convert_foreign(root: Path) -> None:
+    """Write ``tub``, a dataset without a state, and ``hdf5`` from a donkeycar tub and from compressed ACT files."""
+    write_tub(root / "raw" / "tub", deleted=[4])
+    for k in range(2):
+        write_act(root / "raw" / "act" / f"episode_{k}.hdf5", seed=k, length=11, compressed=True)
+    tub = open_dataset(root / "raw" / "tub", KeyMap(keys=(("cam/image_array", "front"),)))
+    convert_dataset(tub, root / "tub", Target(task="drive", image_size=(32, 48)))
+    images = {"cam_high": ("rgb",), "cam_low": ("rgb",)}
+    act = open_dataset(root / "raw" / "act", KeyMap(rate_hz=50, images=images))
+    convert_dataset(act, root / "hdf5", Target(task="insert", image_size=(32, 48), plan=Plan(states={"*": {"unit": "rad"}})))
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    for name in ("h264", "png"):
-        make(target, name)  # type: ignore[arg-type]
-    expect(target / "generated", target / "generated.npz")
+    for codec in CODECS:
+        make(target, codec)
+    convert_foreign(target)
+    for name in ("generated", "tub", "hdf5"):
+        expect(target / name, target / f"{name}.npz")

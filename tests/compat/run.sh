@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Datasets of ours must load in lerobot 0.6.1. lerobot lives in its own Python 3.12 environment (about 5 GB, minutes to install).
+# Both ways between simgap and lerobot 0.6.1: it loads, trains on and edits what we write; we read what it records and what it
+# makes of ours. lerobot lives in its own Python 3.12 environment (about 5 GB, minutes to install).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,10 +20,15 @@ if ! .venv-compat/bin/python -c "from importlib.metadata import version; assert 
 fi
 
 work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HOME="$work/hf"
+trap "rm -rf $work" EXIT
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HOME="$work/hf" HF_LEROBOT_HOME="$work/hf/lerobot" TOKENIZERS_PARALLELISM=false
+ours=.venv/bin/python theirs=.venv-compat/bin/python
+
 .venv/bin/simgap generate arm-pick -n 3 --out "$work/generated" --quiet >/dev/null
-.venv/bin/python tests/compat/make_dataset.py "$work"
-for name in h264 png generated; do
-  .venv-compat/bin/python tests/compat/check_lerobot.py "$work/$name" "$work/$name.npz"
-done
+"$ours" tests/compat/make_dataset.py "$work"
+"$theirs" tests/compat/check_lerobot.py "$work" h264 av1 png generated tub hdf5
+"$theirs" tests/compat/train_lerobot.py "$work"/{h264,av1,png,generated,tub,hdf5}
+"$theirs" tests/compat/edit_lerobot.py "$work" h264 av1 png
+"$theirs" tests/compat/write_lerobot.py "$work"
+"$ours" tests/compat/check_ours.py "$work"
+"$theirs" tests/compat/check_lerobot.py "$work" both
