@@ -23,7 +23,7 @@ BETTING = "hedged betting confidence sequence"
 BETTING_FIXED = "betting interval at fixed n"
 
 _HALVINGS = 50
-_STAKE, _STAKE_FIXED = 0.5, 0.75
+_STAKE, _STAKE_FIXED = 0.5, 0.9
 """Most of its capital that a bet may lose in one round; the first when n is open, the second when it is fixed."""
 _ROWS = 256
 

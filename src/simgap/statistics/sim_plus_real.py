@@ -144,7 +144,7 @@ def prediction_powered(
     """Return the real mean by prediction-powered inference (PPI++), with its asymptotic normal interval.
 
     ``mean(w f(extra)) + mean(y - w f)``; the weight that minimises the estimated variance is used unless one is given (1: plain PPI, 0: real
-    trials alone). **Undercovers with few pairs**: at 95 % and a real rate of .8 it held .59 with 10 pairs, .72 with 20 and .92 with 100.
+    trials alone). **Undercovers with few pairs**: by simulation 95 % were .76 with 10 pairs, .73 with 20, .87 with 50 and .92 with 100 (rate .8, correlation .8).
     The same holds for control variates with an estimated coefficient, of which this is one.
 
     Population as :func:`combine`. Undefined with fewer than two pairs or no extra trial, and where the estimated variance is 0 (0/n, n/n).
@@ -164,7 +164,7 @@ def prediction_powered(
     if n < 2 or more < 1:
         reason = "fewer than two pairs, or no extra simulated trial"
         return Quantity(name="real mean", n=n, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason)
-    spread = float(np.concatenate([f, extra]).var(ddof=0))
+    spread = float(np.concatenate([f, extra]).var(ddof=1))
     if weight is None:
         covariance = float(np.mean((y - y.mean()) * (f - f.mean())))
         weight = covariance / ((1 + n / more) * spread) if spread > 0 else 0.0
