@@ -71,7 +71,10 @@ def main() -> None:
     spec = GenerateSpec(env="arm-pick", episodes=options.episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, codec=options.codec)
     ranges = {"nominal": ARM_PRESETS["nominal"], "looks": _looks(), "wide": ARM_PRESETS["wide"]}
     _round(raw, replace(spec, episodes=1, seed=-1))  # warm-up: lazy imports, drivers, codecs
-    rounds = {name: [_round(raw, replace(spec, ranges=r, seed=k)) for k in range(options.rounds)] for name, r in ranges.items()}
+    rounds: dict[str, list[Round]] = {name: [] for name in ranges}
+    for seed in range(options.rounds):
+        for name, r in ranges.items():
+            rounds[name].append(_round(raw, replace(spec, ranges=r, seed=seed)))
     print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes; medians")
     for clock in ("wall", "cpu"):
         for name, made in rounds.items():
@@ -79,9 +82,12 @@ def main() -> None:
             alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
             ratio = float(np.median(limit / ours))
             print(f"{clock:4s} {name:8s} MuJoCo alone {alone:5.1f} episodes/s   generate {whole:5.1f} episodes/s   ratio {ratio:.2f}")
-        speed = {name: float(np.median([r.frames / getattr(r.ours, clock) for r in made])) for name, made in rounds.items()}
+        speed = {name: np.array([r.frames / getattr(r.ours, clock) for r in made]) for name, made in rounds.items()}
         for name in ("looks", "wide"):
-            print(f"{clock:4s} {name:8s} {speed[name]:.0f} of {speed['nominal']:.0f} frames/s: randomising costs {1 - speed[name] / speed['nominal']:.0%}")
+            rates = [float(np.median(speed[n])) for n in (name, "nominal")]
+            print(
+                f"{clock:4s} {name:8s} {rates[0]:.0f} of {rates[1]:.0f} frames/s: randomising costs {1 - float(np.median(speed[name] / speed['nominal'])):.0%}"
+            )
     for name, made in rounds.items():
         episodes, attempts, frames = len(made) * options.episodes, sum(r.attempts for r in made), sum(r.frames for r in made)
         print(f"     {name:8s} {frames / episodes:.1f} frames an episode, {attempts / episodes:.2f} attempts an episode")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,8 @@ class GenerateReport:
     """Episodes in the folder, those that were there before included."""
     frames: int
     """Frames in the folder."""
+    frames_made: int
+    """Frames of the episodes that this call wrote."""
     fingerprint: str
     attempts: int
     """Attempts of this call; more than the episodes it wrote when the teacher failed or abstained."""
@@ -220,24 +222,33 @@ def generate(
     done = writer.done()
     missing = [i for i in range(spec.episodes) if i not in done]
     total = len(done) + len(missing)
-    tally = {"ready": len(done), "attempts": 0}
+    tally = {"ready": len(done), "attempts": 0, "frames": 0}
     rejected: dict[str, int] = {}
 
-    def landed(result: list[str]) -> None:
+    def landed(made: Made) -> None:
         tally["ready"] += 1
-        tally["attempts"] += 1 + len(result)
-        for reason in result:
+        tally["attempts"] += 1 + len(made.rejected)
+        tally["frames"] += made.frames
+        for reason in made.rejected:
             rejected[reason] = rejected.get(reason, 0) + 1
         if progress:
             progress(tally["ready"], total)
 
     if progress:
         progress(tally["ready"], total)
-    runner(_Maker, (spec, out, stored), missing, workers=workers, on_result=landed)
+    runner(_Maker, (spec, out.resolve(), stored), missing, workers=workers, on_result=landed)
     if missing or not writer.is_finished():
         writer.finish()
     summary = read_json(out / SIMGAP_JSON)
-    return GenerateReport(root=out, episodes=total, frames=summary["frames"], fingerprint=summary["fingerprint"], attempts=tally["attempts"], rejected=rejected)
+    return GenerateReport(
+        root=out,
+        episodes=summary["episodes"],
+        frames=summary["frames"],
+        frames_made=tally["frames"],
+        fingerprint=summary["fingerprint"],
+        attempts=tally["attempts"],
+        rejected=rejected,
+    )
 
 
 def recorded_env(spec: GenerateSpec, *, render: bool) -> TaskEnv:
@@ -258,6 +269,14 @@ def recorded_env(spec: GenerateSpec, *, render: bool) -> TaskEnv:
     return env
 
 
+class Made(NamedTuple):
+    """One episode that was written."""
+
+    frames: int
+    rejected: list[str]
+    """Why the attempts before it were thrown away."""
+
+
 class _Maker:
     """Makes episodes in a worker: one env, one GL context, one writer for all of them."""
 
@@ -274,8 +293,8 @@ class _Maker:
         self._writer.flush()
         self._env.close()
 
-    def __call__(self, index: int) -> list[str]:
-        """Write one episode; return why attempts before it were thrown away."""
+    def __call__(self, index: int) -> Made:
+        """Write one episode."""
         spec, env = self._spec, self._env
         rejected: list[str] = []
         for attempt in range(MAX_ATTEMPTS):
@@ -284,7 +303,7 @@ class _Maker:
             rollout = roll_teacher(env, self._teacher, values, seed, spec.noise_deg)
             if rollout.episode is not None and rollout.episode.outcome.is_success:
                 self._writer.write(index, rollout.episode)
-                return rejected
+                return Made(len(rollout.episode), rejected)
             rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
         reasons = ", ".join(sorted(set(rejected)))
         raise DataError(f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r} ({reasons}); narrow the ranges")

@@ -25,7 +25,7 @@ _POLL_S = 0.5
 
 
 class TaskRunner(Protocol):
-    """Runs tasks somewhere: :func:`run_tasks` here, :func:`~simgap.ray_driver.run_tasks_ray` on a cluster."""
+    """Runs tasks somewhere: :func:`run_tasks` here, :class:`~simgap.ray_driver.RayRunner` on a cluster."""
 
     def __call__(
         self,
@@ -143,19 +143,23 @@ def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...
             gc.freeze()  # what a worker has loaded stays; to look through it again and again costs a few percent
             while (task := todo.get()) is not None:
                 done.put(("result", run(task)))
-    except SimgapError as error:
-        done.put(("error", (error, "in a worker process")))
     except KeyboardInterrupt:
         return
-    except OSError as error:
-        text = None if error.filename is None else str(error.filename)
-        plain = OSError(error.errno, error.strerror, text) if error.errno is not None else OSError(str(error))
-        done.put(("error", (plain, traceback.format_exc())))
-    except MemoryError as error:
-        done.put(("error", (MemoryError(str(error)), traceback.format_exc())))
     except Exception as error:
-        # Foreign exceptions may not survive pickling; their text does.
-        done.put(("error", (RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())))
+        done.put(("error", travelling(error)))
+
+
+def travelling(error: Exception) -> tuple[Exception, str]:
+    """Return an error as another process can raise it, and where it came from: foreign exceptions may not survive pickling, their text does."""
+    text = traceback.format_exc()
+    if isinstance(error, SimgapError):
+        return error, "in a worker process"
+    if isinstance(error, MemoryError):
+        return MemoryError(str(error)), text
+    if isinstance(error, OSError):
+        name = None if error.filename is None else str(error.filename)
+        return OSError(error.errno, error.strerror, name) if error.errno is not None else OSError(str(error)), text
+    return RuntimeError(f"{type(error).__name__}: {error}"), text
 
 
 @contextmanager

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Let the teacher of an env record episodes in sim. Only episodes in which it succeeded are kept. "
-    "Killed at any moment, the same command makes what is missing."
+    "Killed at any moment, the same command makes what is missing; with a larger -n it adds to the folder of --out."
 )
 OFTEN_REJECTED = 0.05
 """Above this share of rejected attempts the data lean towards easy conditions, and the user should know."""
@@ -40,59 +40,62 @@ def run(args: argparse.Namespace) -> int:
     """Generate, or make what is missing of an interrupted run."""
     from simgap.envs import make_env
     from simgap.episodes.store import EpisodeWriter
-    from simgap.generation import GenerateSpec, dataset_spec
+    from simgap.generation import GenerateSpec, dataset_spec, recorded_env
     from simgap.machine import require_offscreen
     from simgap.teachers import make_teacher
 
-    env = make_env(args.env, image_size=args.size, render=False, engine=args.engine)
-    ranges = preset_of(env, args.factors)
-    require_offscreen()
     spec = GenerateSpec(
         env=args.env,
         episodes=args.n,
-        ranges=ranges,
+        ranges=preset_of(make_env(args.env, image_size=args.size, render=False, engine=args.engine), args.factors),
         image_size=args.size,
         seed=args.seed,
         noise_deg=args.noise_deg,
         codec=args.codec,
         engine=args.engine,
+        cameras=args.cameras,
     )
+    env = recorded_env(spec, render=False)
+    require_offscreen()
     other = "" if args.engine == "mujoco" else f"-{args.engine}"
     out = args.out or Path("runs/data") / f"{args.env}-{args.factors.replace(':', '-')}-{args.n}-s{args.seed}{other}"
-    there = EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done()
+    there = len(EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done())
     if there:
-        rest = args.n - len(there)
-        say(args, f"{len(there)} of {args.n} episodes are in {out} already; {f'making the other {rest}' if rest else 'none is missing'}")
+        rest = args.n - there
+        say(args, f"{there} of {args.n} episodes are in {out} already; {f'making the other {rest}' if rest > 0 else 'none is missing'}")
     began = time.monotonic()
-    report = _generate(args, spec, out, len(there))
-    document = _document(report, there, time.monotonic() - began)
+    report = _generate(args, spec, out, there)
+    document = _document(report, env.cameras, there, time.monotonic() - began)
     emit(args, document, lambda console: _print(console, document))
     return 0
 
 
 def _generate(args: argparse.Namespace, spec: GenerateSpec, out: Path, there: int) -> GenerateReport:
     from simgap.generation import generate
+    from simgap.workers import TaskRunner, run_tasks
 
-    with progress(spec.episodes - there, "episodes", args.quiet or there == spec.episodes) as advance:
-        return generate(spec, out, workers=workers_of(args), progress=following(advance, there))
+    runner: TaskRunner = run_tasks
+    if args.ray is not None:
+        from simgap.ray_driver import RayRunner
+
+        runner = RayRunner(args.ray, args.workers)
+    missing = max(spec.episodes - there, 0)
+    with progress(missing, "episodes", args.quiet or missing == 0) as advance:
+        return generate(spec, out, workers=workers_of(args), progress=following(advance, there), runner=runner)
 
 
-def _document(report: GenerateReport, there: set[int], seconds: float) -> dict[str, Any]:
-    from simgap.episodes.reader import open_dataset
-
-    dataset = open_dataset(report.root)
-    made = sum(e.length for e in dataset.entries if e.index not in there)
+def _document(report: GenerateReport, cameras: tuple[str, ...], there: int, seconds: float) -> dict[str, Any]:
     return {
         "path": report.root,
         "episodes": report.episodes,
-        "frames": dataset.n_frames,
-        "cameras": list(dataset.spec.cameras),
-        "fingerprint": dataset.fingerprint,
-        "episodes_already_there": len(there),
+        "frames": report.frames,
+        "cameras": list(cameras),
+        "fingerprint": report.fingerprint,
+        "episodes_already_there": there,
         "attempts": report.attempts,
         "rejected": dict(report.rejected),
         "seconds": seconds,
-        "frames_per_s": made / seconds if made else None,
+        "frames_per_s": report.frames_made / seconds if report.frames_made else None,
         "next": shlex.join(["simgap", "train", str(report.root)]),
     }
 
