@@ -31,9 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
     parser.add_argument("--size", type=count, default=96, metavar="PX", help="side of a frame (default 96)")
     parser.add_argument("--noise-deg", type=amount, default=1.5, metavar="X", help="noise on what is executed, the label stays clean (default 1.5)")
-    parser.add_argument("--codec", choices=("h264", "png"), default="h264", help="h264: small and lossy; png: exact (default h264)")
+    parser.add_argument("--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)")
+    parser.add_argument(
+        "--codec", choices=("h264", "av1", "png"), default="h264", help="h264: small, lossy, fast; av1: as LeRobot's, ten times slower; png: exact (default h264)"
+    )
     add_engine(parser)
+    parser.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])")
     add_workers(parser)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read names separated by commas."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
+    return found
 
 
 def run(args: argparse.Namespace) -> int:
