@@ -50,13 +50,13 @@ class CnnSpec:
 
     def __post_init__(self) -> None:
         sizes = {n: getattr(self, n) for n in ("image_size", "state_size", "action_size", "chunk", "width", "hidden")}
-        wrong = {n: v for n, v in sizes.items() if type(v) is not int or not 0 < v <= _LARGEST}
+        wrong = {n: v for n, v in sizes.items() if type(v) is not int or not (n != "state_size") <= v <= _LARGEST}
         if wrong:
-            raise UsageError(f"a CNN policy has whole sizes from 1 to {_LARGEST}, got {wrong}")
+            raise UsageError(f"a CNN policy has whole sizes from 1 (a state may have 0) to {_LARGEST}, got {wrong}")
         if not SMALLEST_PX <= self.image_size <= LARGEST_PX:
             raise UsageError(f"image size {self.image_size} px is outside {SMALLEST_PX} to {LARGEST_PX}; resize the frames")
-        if not self.cameras or self.chunk < 1 or self.state_size < 1 or self.action_size < 1:
-            raise UsageError(f"a CNN policy needs a camera, a state, an action and a chunk of at least one step, got {self}")
+        if not self.cameras:
+            raise UsageError(f"a CNN policy needs a camera, got {self}")
         if self.width < 8 or self.width % 8:
             raise UsageError(f"width {self.width} must be a multiple of 8 (GroupNorm and the matrix units work in eights)")
 
@@ -151,8 +151,11 @@ class ChunkNet(nn.Module):
         self.spec = spec
         encoders = [CameraEncoder(spec) for _ in spec.cameras]
         self.encoders = nn.ModuleList(encoders)
-        self.proprioception = nn.Sequential(nn.Linear(spec.state_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
-        features = sum(e.out_features for e in encoders) + 64
+        self.proprioception: nn.Module | None = None  # a car without odometry has a camera and nothing else
+        features = sum(e.out_features for e in encoders)
+        if spec.state_size:
+            self.proprioception = nn.Sequential(nn.Linear(spec.state_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+            features += 64
         self.trunk = nn.Sequential(nn.Linear(features, spec.hidden), nn.LayerNorm(spec.hidden), nn.ReLU(), nn.Linear(spec.hidden, spec.hidden), nn.ReLU())
         self.head = nn.Linear(spec.hidden, spec.chunk * spec.action_size)
         for parameter in self.parameters():
@@ -172,7 +175,8 @@ class ChunkNet(nn.Module):
         """
         with torch.autocast(state.device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
             parts = [encoder(image, dtype) for encoder, image in zip(self.encoders, images, strict=True)]
-            parts.append(self.proprioception(state))
+            if self.proprioception is not None:
+                parts.append(self.proprioception(state))
             chunk: Tensor = self.head(self.trunk(torch.cat([p.float() for p in parts], dim=1)))
         return chunk.float().view(-1, self.spec.chunk, self.spec.action_size)
 
