@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,13 +30,13 @@ def _clustered(rng: np.random.Generator, clusters: int, size: int, rate: float, 
 @pytest.mark.parametrize(("clusters", "size", "rate", "alike"), [(10, 5, 0.8, 0.4), (20, 5, 0.8, 0.4), (10, 10, 0.5, 0.8)])
 def test_the_clustered_interval_covers_where_the_naive_one_does_not(clusters: int, size: int, rate: float, alike: float) -> None:
     rng, honest, naive = np.random.default_rng(90), 0, 0
-    for _ in range(300):
+    for _ in range(200):
         k = _clustered(rng, clusters, size, rate, alike)
         wide, narrow = clustered_rate(k.tolist(), [size] * clusters), clopper_pearson(int(k.sum()), clusters * size)
         honest += (wide.low or 0) <= rate <= (wide.high or 0)
         naive += (narrow.low or 0) <= rate <= (narrow.high or 0)
-    assert honest / 300 >= 0.93
-    assert naive / 300 < 0.87
+    assert honest / 200 >= 0.93
+    assert naive / 200 < 0.87
 
 
 def test_the_design_effect_is_one_plus_the_size_times_the_likeness() -> None:
@@ -127,13 +129,14 @@ def test_the_average_over_tasks_is_covered_at_about_the_nominal_rate(rates: list
     rng = np.random.default_rng(96)
     sizes = np.array([10, 40, 20, 15])[: len(rates)]
     shown = decided = 0
-    for _ in range(300):
+    exact = lru_cache(clopper_pearson)
+    for _ in range(200):
         tasks = [(int(k), int(n)) for k, n in zip(rng.binomial(sizes, rates), sizes, strict=True)]
-        for_show, to_decide = average_rate(tasks), average_rate(tasks, interval=clopper_pearson)
+        for_show, to_decide = average_rate(tasks), average_rate(tasks, interval=exact)
         shown += (for_show.low or 0) <= np.mean(rates) <= (for_show.high or 0)
         decided += (to_decide.low or 0) <= np.mean(rates) <= (to_decide.high or 0)
-    assert 0.91 <= shown / 300 <= 0.99
-    assert decided / 300 >= 0.95
+    assert 0.9 <= shown / 200 <= 0.995
+    assert decided / 200 >= 0.95
 
 
 def test_the_average_over_tasks_does_not_move_with_the_mix_of_trials() -> None:

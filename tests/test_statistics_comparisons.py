@@ -61,7 +61,7 @@ def test_paired_interval_covers_near_the_nominal_rate(p10: float, p01: float) ->
 @pytest.mark.parametrize("method", UNPAIRED)
 @pytest.mark.parametrize(("p1", "p2"), [(0.5, 0.5), (0.8, 0.6), (0.3, 0.9)])
 def test_unpaired_interval_covers_near_the_nominal_rate(method: Any, p1: float, p2: float) -> None:
-    n, ks = 15, np.arange(16)
+    n, ks = 12, np.arange(13)
     weights = np.outer(binom.pmf(ks, n, p1), binom.pmf(ks, n, p2))
     intervals = [[method(int(a), n, int(b), n) for b in ks] for a in ks]
     inside = [[d.low is not None and d.high is not None and d.low <= p1 - p2 <= d.high for d in row] for row in intervals]

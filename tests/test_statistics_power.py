@@ -119,7 +119,7 @@ def test_the_rule_of_three_holds_and_is_a_little_pessimistic(n: int) -> None:
     assert not rule_of_three(0).is_defined
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.floats(0.1, 0.6), st.sampled_from([0.5, 0.8, 0.95, 1.0]))
 def test_the_trials_for_a_width_give_it_and_one_fewer_does_not(width: float, rate: float) -> None:
     n = trials_for_width(width, rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -18,6 +19,8 @@ from simgap.statistics import (
     clopper_pearson,
     clopper_pearson_bound,
     combine,
+    compare_unpaired,
+    detectable_rise,
     exact_independence,
     failures_allowed,
     holm,
@@ -125,6 +128,33 @@ def test_real_robot_counts_of_roboarena_give_the_published_fisher_p() -> None:
         first, second = (_policy(names.get(name, name), data["policies"]) for name in pair.split("_vs_"))
         counts = [data[key][policy] for policy in (first, second) for key in ("real_successes", "n_trials")]
         assert exact_independence(*counts, method="fisher").p_value == pytest.approx(p_value, abs=6e-4)
+
+
+def test_real_robot_counts_of_roboarena_give_the_listed_intervals() -> None:
+    data = reference("roboarena_real_counts.json")
+    for policy, ends in data["wilson95"].items():
+        estimate = wilson(data["real_successes"][policy], data["n_trials"][policy])
+        assert (estimate.low, estimate.high) == pytest.approx(ends, abs=6e-5)
+
+
+def test_a_real_campaign_that_was_stopped_after_looking_is_undecided_by_what_allows_looking() -> None:
+    folder = Path(os.environ.get("SIMGAP_REAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    path = folder / "trials_so101_tube_insertion_v2" / "trials_v2.csv"
+    if not path.is_file():
+        pytest.skip(f"real trials not found: {path}; set SIMGAP_REAL_DATA to the folder that holds them")
+    rows = [row for row in csv.DictReader(path.read_text().splitlines()) if row["mechanism"] != "INFRA"]
+    arms = {name: [row["stage_live"] == "S" for row in rows if row["policy"] == name] for name in ("ACT-A", "ACT-B")}
+    assert {name: (sum(arm), len(arm)) for name, arm in arms.items()} == {"ACT-A": (6, 20), "ACT-B": (5, 20)}
+    found = compare_unpaired(arms["ACT-A"], arms["ACT-B"])  # 40 of 80 planned trials were run
+    assert str(found.verdict) == "undecided"
+    assert found.p_value > 0.5
+    assert found.difference.low is not None
+    assert found.difference.high is not None
+    assert found.difference.low < -0.2
+    assert found.difference.high > 0.3
+    smallest = detectable_rise(20, 0.25)
+    assert smallest is not None
+    assert smallest > 0.4  # said before: 20 trials an arm show nothing smaller than this
 
 
 def test_real_robot_counts_of_a_serving_sweep_give_the_published_intervals() -> None:

@@ -23,10 +23,10 @@ def _inside(interval: Quantity | Estimate, value: float) -> bool:
 def test_the_real_rate_is_covered_however_wrong_the_simulator(pairs: int, rho: float, sim: float) -> None:
     rng = np.random.default_rng(100)
     hits = np.zeros(3)
-    for _ in range(100):
+    for _ in range(60):
         world = _world(rng, pairs, 100, 0.8, sim, rho)
         hits += [_inside(suresim(*world, rng=rng), 0.8), _inside(two_stage(*world), 0.8), _inside(clopper_pearson(int(sum(world[0])), pairs), 0.8)]
-    assert hits.min() >= 94
+    assert hits.min() >= 56
 
 
 def test_the_asymptotic_interval_undercovers_with_few_pairs_and_recovers_with_many() -> None:
