@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.envs.arm.env import ArmEnv
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS
 from simgap.envs.arm.pick import ArmPickEnv
+from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorValues
 from simgap.episodes.table import FrameTable
 from simgap.generation import roll_teacher
 from simgap.provenance import child_rng
-from simgap.teachers import Abstain, make_teacher
+from simgap.teachers import Abstain, Teacher, make_teacher
 from simgap.teachers.arm_pick import ArmPickTeacher
 from simgap.types import Outcome
 
@@ -46,7 +49,27 @@ def solve(env: ArmPickEnv, values: FactorValues, *, seed: int = 0) -> tuple[Outc
             return info["outcome"], np.stack(actions)
 
 
-def play(env: ArmPickEnv, actions: NDArray[np.float32]) -> tuple[NDArray[np.float32], Outcome | None]:
+def act(
+    env: ArmEnv, teacher: Teacher, values: FactorValues, *, seed: int = 0, until: Callable[[], bool] = lambda: False
+) -> tuple[list[NDArray[np.float32]], dict[str, Any]]:
+    """Run any arm teacher until the episode ends or something holds; return what was sent and the last step's info."""
+    env.reset(seed=seed, options={"factors": values})
+    actions: list[NDArray[np.float32]] = []
+    info: dict[str, Any] = {}
+    while "outcome" not in info and not until():
+        label = teacher.label()
+        assert not isinstance(label, Abstain), label
+        actions.append(label)
+        info = env.step(label)[4]
+    return actions, info
+
+
+def drawn(env: TaskEnv, seed: int, preset: str = "nominal", **values: float) -> FactorValues:
+    """Return a condition of any env."""
+    return env.factor_space.sample(env.presets[preset], child_rng(seed, "factors")) | values
+
+
+def play(env: ArmEnv, actions: NDArray[np.float32]) -> tuple[NDArray[np.float32], Outcome | None]:
     """Send actions from the present state; return the readings after each and the outcome if the episode ended."""
     states = []
     for action in actions:

@@ -14,8 +14,8 @@ WALL_M = 0.003
 HEIGHT_M = 0.028
 """Top of the walls above the table: as high as the cubes, so that none rolls out and the gripper need not dive in."""
 OUTER_M = INNER_M + WALL_M
-CENTRE_X_M = 0.07
-CENTRE_Y_M = 0.16
+CENTRE_X_M = 0.06
+CENTRE_Y_M = 0.15
 """Bins stand at ``(x, +-y)``: within reach pointing down, out of the way of a grasp, and whole in the front camera's frame."""
 
 
