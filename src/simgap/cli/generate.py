@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--noise-deg", type=amount, default=1.5, metavar="X", help="noise on what is executed, the label stays clean (default 1.5)")
     parser.add_argument("--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)")
     parser.add_argument(
-        "--codec", choices=("h264", "av1", "png"), default="h264", help="h264: small, lossy, fast; av1: as LeRobot's, ten times slower; png: exact (default h264)"
+        "--codec", choices=("h264", "av1", "png"), default="h264", help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)"
     )
     add_engine(parser)
     parser.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])")

@@ -15,7 +15,7 @@ from simgap.errors import DataError
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 STATISTICS = ("min", "max", "mean", "std", *QUANTILES)
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 2 << 20
 
 
 def exact_statistics(values: NDArray[Any]) -> dict[str, list[Any]]:
