@@ -6,7 +6,7 @@ import argparse
 import pickle
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
     from simgap.training import TrainProgress, TrainSpec
+    from simgap.types import EvidenceKind
 
 HELP = (
     "Train a chunk policy on a mixture of datasets, or fine-tune one. "
@@ -34,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb; most are fields of ``TrainSpec``."""
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="dataset folders")
     parser.add_argument("--share", type=amount, nargs="+", metavar="X", help="share of the samples from each DATA, any scale (default: by their frames)")
+    parser.add_argument("--domain", nargs="+", metavar="KIND", help="where each DATA comes from: sim, surrogate, real (default: as its stamp says)")
+    parser.add_argument("--domain-input", action="store_true", help="tell the policy whether a sample is simulated or real")
     parser.add_argument("--from", dest="parent", type=Path, metavar="CHECKPOINT", help="fine-tune this checkpoint; it keeps its shape and normaliser")
     parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
     parser.add_argument("--force", action="store_true", help="train even where frames are below the pixel floor (see `simgap pixels`)")
@@ -48,6 +51,7 @@ _OPTIONS: dict[str, tuple[tuple[str, Callable[[str], Any], str, str], ...]] = {
     "the run (what is not given is simgap.training.TrainSpec's default)": (
         ("--steps", count, "steps", "optimiser steps"),
         ("--batch", count, "batch", "observations a step"),
+        ("--p-real", amount, "p_real", "share of real (or surrogate) samples in every batch, exact; --share then divides each side"),
         ("--learning-rate", amount, "learning_rate", f"peak; with --from {FINE_TUNE_RATE:g} unless given"),
         ("--threads", count, "threads", f"torch threads, which decide the last bits (default: usable cores, at most {MOST_THREADS})"),
         ("--device", str, "device", "torch device"),
@@ -81,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras)
+    kinds = _kinds(args, spec, datasets)
     chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk  # a wrong parent is said before frames are decoded
     spec = _fitting_shift(args, spec, datasets[0])
     _require_usable(spec, datasets[0], args.cameras, chunk)
@@ -96,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     say(args, _LOSS)
     began = time.monotonic()
     with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance:
-        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed))
+        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed), kinds=kinds)
     document = _document(out, spec, resumed, was_finished, time.monotonic() - began)
     emit(args, document, lambda console: _print(console, document, spec))
     return 0
@@ -154,7 +159,31 @@ def _spec(args: argparse.Namespace) -> TrainSpec:
     given.setdefault("threads", min(usable_cores(), MOST_THREADS))
     if args.parent is not None:
         given.setdefault("learning_rate", FINE_TUNE_RATE)
-    return TrainSpec(seed=args.seed, bf16=not args.float32, init_from=args.parent, **given)
+    return TrainSpec(seed=args.seed, bf16=not args.float32, init_from=args.parent, domain_input=args.domain_input, **given)
+
+
+def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset]) -> list[EvidenceKind] | None:
+    """Return where each dataset comes from, by its stamp or as the user says; None where nobody asks and not all say it.
+
+    Raises:
+        UsageError: an unknown kind, another number of them, or a dataset that does not say it where it matters.
+    """
+    from simgap.errors import UsageError, did_you_mean
+    from simgap.training.mixture import evidence_of
+    from simgap.types import EvidenceKind
+
+    if args.domain is not None:
+        if len(args.domain) != len(datasets):
+            raise UsageError(f"{len(args.domain)} domains for {len(datasets)} datasets; --domain takes one word for each DATA")
+        for word in args.domain:
+            if word not in tuple(EvidenceKind):
+                raise UsageError(f"unknown domain {word!r}; {did_you_mean(word, EvidenceKind)}")
+        return [EvidenceKind(word) for word in args.domain]
+    known = [evidence_of(d.spec.stamp) for d in datasets]
+    silent = [str(path) for path, kind in zip(args.data, known, strict=True) if kind is None]
+    if silent and (spec.p_real is not None or spec.domain_input):
+        raise UsageError(f"{', '.join(silent)} does not say whether it is simulated or real; say it with --domain, one word for each DATA")
+    return None if silent else [kind for kind in known if kind is not None]
 
 
 def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Dataset]:
@@ -274,6 +303,8 @@ def _document(out: Path, spec: TrainSpec, resumed: int, was_finished: bool, seco
         "last_loss": card.training["last_loss"],
         "held_out_loss": card.training["validation_loss_never_selects"],
         "mixture": card.training["mixture"],
+        "real": card.training.get("real"),
+        "apart": card.training.get("apart", {}),
         "seconds": seconds,
         "observations_per_s": done * spec.batch / seconds if done else None,
         "next": shlex.join(["simgap", "screen", str(out)]),
@@ -290,6 +321,11 @@ def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
             console,
             f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames, {part['samples']} samples ({part['passes']:.1f} passes)",
         )
+    if document["real"] is not None:
+        show_lines(console, _real_words(document["real"]))
+    for table, offsets in document["apart"].items():
+        parts = ", ".join(f"{name} by {numbers['offset']:.3g}" for name, numbers in offsets.items())
+        show_lines(console, f"  note: in DATA {table} these lie apart from DATA 0: {parts}")
     held_out = "" if document["held_out_loss"] is None else f", on held-out episodes {document['held_out_loss']:.4f}"
     show_lines(
         console,
@@ -297,3 +333,11 @@ def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
         f"policy {document['policy'][:12]}, weights {document['weights'][:12]}, recommended executor {document['executor']}",
         f"next: {document['next']}",
     )
+
+
+def _real_words(real: Mapping[str, Any]) -> str:
+    """Say the real share that was asked and drawn beside the one the data have by themselves."""
+    asked = "not asked" if real["asked"] is None else f"asked {real['asked']:.4g}"
+    least, most = (real["in_a_batch"][k] for k in ("min", "max"))
+    drawn = f"drawn {real['drawn']:.4f} ({real['samples_real']} of {real['samples']} samples, {least} to {most} a batch)"
+    return f"  real share: {asked}, {drawn}, by their frames it would be {real['natural']:.4f}"

@@ -42,6 +42,8 @@ class Card:
     parent: str | None = None
     """Weights hash of the checkpoint this one was fine-tuned from."""
     weights_hash: str = ""
+    domains: tuple[str, ...] = ()
+    """Names of the inputs that tell where a sample comes from; empty for a policy that is not told."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -57,7 +59,7 @@ class Card:
             "training": dict(self.training),
             "parent": self.parent,
             "weights_hash": self.weights_hash,
-        }
+        } | ({"domains": list(self.domains)} if self.domains else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Card:
@@ -79,6 +81,7 @@ class Card:
                 training=dict(data["training"]),
                 parent=data["parent"],
                 weights_hash=str(data["weights_hash"]),
+                domains=tuple(str(d) for d in data.get("domains", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
@@ -121,7 +124,9 @@ def read_card(path: Path) -> Card:
         raise DataError(f"{file}: {error}") from error
 
 
-def load_policy(path: Path, *, bf16: bool = False, threads: int | None = None, block: int | None = None, device: str = "cpu") -> CnnPolicy:
+def load_policy(
+    path: Path, *, bf16: bool = False, threads: int | None = None, block: int | None = None, device: str = "cpu", domain: str = "real"
+) -> CnnPolicy:
     """Load a policy for inference.
 
     Args:
@@ -131,6 +136,7 @@ def load_policy(path: Path, *, bf16: bool = False, threads: int | None = None, b
         block: predict in blocks of exactly this many rows, padded, so that a row's result does not depend on how many
             others came with it. None predicts a batch as it comes (differences of about 1e-6 between batch sizes).
         device: torch device.
+        domain: what a policy that was told where its samples come from is told now; a simulator says ``"sim"``. Others ignore it.
 
     Raises:
         DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the card.
@@ -145,6 +151,8 @@ def load_policy(path: Path, *, bf16: bool = False, threads: int | None = None, b
         state_spec=card.state_spec,
         executor=card.executor,
         provenance={"weights": card.weights_hash, "data": list(card.data), "parent": card.parent},
+        domains=card.domains,
+        domain=domain,
         bf16=bf16,
         threads=threads,
         block=block,

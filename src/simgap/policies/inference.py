@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec, StateSpec
-from simgap.errors import ConventionError
+from simgap.errors import ConventionError, UsageError
 from simgap.policies.cnn import ChunkNet
 from simgap.policies.execution import ExecutorSpec
 from simgap.policies.normaliser import Normaliser
@@ -45,6 +45,8 @@ class CnnPolicy:
         bf16: bool = False,
         threads: int | None = None,
         block: int | None = None,
+        domains: tuple[str, ...] = (),
+        domain: str = "real",
     ) -> None:
         self.action_spec = action_spec
         self.state_spec = state_spec
@@ -59,6 +61,11 @@ class CnnPolicy:
         self._dtype = torch.bfloat16 if bf16 else torch.float32
         self._threads = threads
         self._block = block
+        if domains and domain not in domains:
+            raise UsageError(f"the policy was told the domains {list(domains)}, not {domain!r}; name one of them")
+        self.domain = domain if domains else None
+        """What the policy is told of where it acts; None for one that is not told."""
+        self._told = np.array([d == domain for d in domains], dtype=np.float32)
 
     def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return ``(B, chunk, A)`` float32 in action-spec units; see the protocol.
@@ -70,6 +77,8 @@ class CnnPolicy:
         if state.ndim != 2 or state.shape[1] != len(self.state_spec):
             raise ConventionError(f"state has shape {state.shape}, the policy expects (B, {len(self.state_spec)}): {list(self.state_spec.names)}")
         scaled = self.normaliser.state.normalise(state)
+        if len(self._told):
+            scaled = np.concatenate([scaled, np.repeat(self._told[None], len(scaled), axis=0)], axis=1)
         with torch_threads(self._threads), torch.inference_mode():
             if self._block is None:
                 return self.normaliser.action.denormalise(self._forward(frames, scaled))
@@ -85,7 +94,7 @@ class CnnPolicy:
             "image_size": self.image_size,
             "chunk": self.chunk,
             "precision": "bfloat16" if self._dtype is torch.bfloat16 else "float32",
-        }
+        } | ({} if self.domain is None else {"domain": self.domain})
 
     def _checked(self, name: str, images: Mapping[str, NDArray[np.uint8]], count: int) -> NDArray[np.uint8]:
         if name not in images:

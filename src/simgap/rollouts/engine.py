@@ -42,6 +42,8 @@ class RolloutSpec:
     seed: int = 0
     engine: str = "mujoco"
     """What moves the world."""
+    renderer: str = "opengl"
+    """What draws it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without the checkpoint's path: its hash identifies it."""
@@ -53,6 +55,7 @@ class RolloutSpec:
             "purpose": str(self.purpose),
             "seed": self.seed,
             "engine": self.engine,
+            "renderer": self.renderer,
         }
 
 
@@ -81,8 +84,8 @@ def run_rollouts(spec: RolloutSpec, *, workers: int, progress: Callable[[int, in
 
 
 def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
-    policy = load_policy(spec.checkpoint, bf16=True, threads=1)
-    envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine)]
+    policy = load_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
+    envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine, renderer=spec.renderer)]
     first = envs[0]
     require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
 

@@ -25,7 +25,7 @@ class Batch:
     images: tuple[NDArray[np.uint8], ...]
     """Per camera ``(B, H, W, 3)``."""
     state: NDArray[np.float32]
-    """``(B, S)`` normalised."""
+    """``(B, S)`` normalised; ``(B, S + 2)`` for a policy that is told the domain."""
     target: NDArray[np.float32]
     """``(B, chunk, A)`` normalised."""
     mask: NDArray[np.float32]
@@ -35,15 +35,23 @@ class Batch:
 def quotas(shares: Sequence[float], batch: int, steps: int) -> NDArray[np.int64]:
     """Return how many samples each table gives to each batch, ``(steps, T)``.
 
+    See :func:`diffuse`.
+    """
+    return diffuse(shares, np.full(steps, batch, dtype=np.int64))
+
+
+def diffuse(shares: Sequence[float] | NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many samples each table gives to batches of given sizes, ``(steps, T)``; every row sums to its size.
+
     Every batch gives the whole part of what each table is owed, and the rest to the tables owed most, so the running
-    counts follow the shares to within a sample or two at every step.
+    counts follow the shares to within a sample or two at every step, and a table with a share of 0 gives nothing.
     """
     share = np.asarray(shares, dtype=np.float64)
     share = share / share.sum()
-    table = np.zeros((steps, len(share)), dtype=np.int64)
+    table = np.zeros((len(totals), len(share)), dtype=np.int64)
     drawn = np.zeros(len(share), dtype=np.int64)
-    for step in range(steps):
-        owed = share * (batch * (step + 1)) - drawn
+    for step, (batch, total) in enumerate(zip(totals.tolist(), np.cumsum(totals).tolist(), strict=True)):
+        owed = share * total - drawn
         whole = np.maximum(np.floor(owed), 0).astype(np.int64)
         while whole.sum() > batch:
             whole[np.argmax(whole)] -= 1
@@ -66,6 +74,7 @@ class BatchSource:
         normaliser: Normaliser,
         chunk: int,
         counts: NDArray[np.int64],
+        domains: NDArray[np.float32] | None = None,
     ) -> None:
         """Prepare normalised columns; frames stay where they are.
 
@@ -76,8 +85,10 @@ class BatchSource:
             normaliser: of the policy.
             chunk: future steps in a target.
             counts: samples of each table in each batch, ``(steps, T)``.
+            domains: ``(T, 2)`` inputs that tell where a table's samples come from; None for a policy that is not told.
         """
         self._counts = counts
+        self._domains = domains
         self._before = np.cumsum(counts, axis=0) - counts
         self._rows = [np.asarray(r) for r in rows]
         self._frames = [[t.images[c] for c in cameras] for t in tables]
@@ -97,12 +108,19 @@ class BatchSource:
             state += rng.normal(0.0, spec.proprioception_noise, state.shape).astype(np.float32)
         if spec.proprioception_dropout:
             state[rng.random(len(state)) < spec.proprioception_dropout] = 0.0
-        return self._assemble(chosen, state, shifts if spec.shift_px else None)
+        return self._assemble(chosen, self._told(state, chosen), shifts if spec.shift_px else None)
 
     def all_of(self, table: int, rows: NDArray[np.int64]) -> Batch:
         """Return given rows of a table without augmentation."""
         chosen = [rows if i == table else np.empty(0, np.int64) for i in range(len(self._rows))]
-        return self._assemble(chosen, self._state[table][rows], None)
+        return self._assemble(chosen, self._told(self._state[table][rows], chosen), None)
+
+    def _told(self, state: NDArray[np.float32], chosen: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """Return states with the domain of each sample beside them; neither noise nor dropout touches it."""
+        if self._domains is None:
+            return state
+        told = np.repeat(self._domains, [len(rows) for rows in chosen], axis=0)
+        return np.concatenate([state, told], axis=1)
 
     def _chosen(self, table: int, seed: int, step: int) -> NDArray[np.int64]:
         rows, count = self._rows[table], int(self._counts[step, table])

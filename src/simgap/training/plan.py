@@ -18,7 +18,9 @@ from simgap.policies.execution import parse_executor
 from simgap.policies.normaliser import Normaliser, fit_range
 from simgap.provenance import child_rng, library_version
 from simgap.training.batches import quotas
+from simgap.training.mixture import DOMAINS, account, domain_columns, mixture_counts, require_alike, source_offsets
 from simgap.training.spec import TrainSpec
+from simgap.types import EvidenceKind
 
 FAR_OUTSIDE = 4.0
 """A fine-tune refuses data this far outside its parent's normalised range [-1, 1]: not a wider task, but other units."""
@@ -37,20 +39,32 @@ class Plan:
     """Per table, rows of held-out episodes."""
     counts: NDArray[np.int64]
     """Samples of each table in each batch, ``(steps, T)``."""
+    kinds: tuple[EvidenceKind, ...] | None = None
+    """Where each table comes from, where that is known."""
+    domains: NDArray[np.float32] | None = None
+    """``(T, 2)`` inputs of each table for a policy that is told its domain."""
 
 
-def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec) -> Plan:
+def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None = None) -> Plan:
     """Check a request and work out its plan.
 
     A fine-tune keeps its parent's normaliser and shape, because the network's numbers must keep their meaning. New data beyond
     the parent's range map outside [-1, 1] and are not clipped.
 
+    Args:
+        tables: the data.
+        shares: as asked.
+        spec: as asked.
+        kinds: where each table comes from; needed for ``p_real`` and ``domain_input``.
+
     Raises:
-        UsageError: no data or wrong shares.
+        UsageError: no data, wrong shares, or a real share of data that nobody says to be real.
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside the parent's range.
     """
     _require_usable(tables, shares)
+    require_alike(tables)
+    known = _known(tables, spec, kinds)
     parent = None if spec.init_from is None else read_card(spec.init_from)
     if parent is None:
         normaliser = Normaliser(
@@ -61,16 +75,35 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         architecture = _fresh_architecture(tables[0], spec)
     else:
         _require_parent_fits(parent, tables)
+        if bool(parent.domains) != spec.domain_input:
+            raise UsageError(f"the parent was {'' if parent.domains else 'not '}told the domain of its samples; a fine-tune has to do the same (domain_input)")
         normaliser, architecture = parent.normaliser, parent.architecture
     split = [_split(t, i, spec) for i, t in enumerate(tables)]
+    sizes = [len(rows) for rows, _ in split]
+    if spec.p_real is not None and known is not None:
+        counts = mixture_counts(sizes, shares, known, spec.p_real, spec.batch, spec.steps)
+    else:
+        counts = quotas(sizes if shares is None else shares, spec.batch, spec.steps)
     return Plan(
         architecture=architecture,
         normaliser=normaliser,
         parent=parent,
         training_rows=tuple(rows for rows, _ in split),
         held_out_rows=tuple(rows for _, rows in split),
-        counts=quotas([len(rows) for rows, _ in split] if shares is None else shares, spec.batch, spec.steps),
+        counts=counts,
+        kinds=known,
+        domains=domain_columns(known) if spec.domain_input and known is not None else None,
     )
+
+
+def _known(tables: Sequence[FrameTable], spec: TrainSpec, kinds: Sequence[EvidenceKind] | None) -> tuple[EvidenceKind, ...] | None:
+    if kinds is None:
+        if spec.p_real is not None or spec.domain_input:
+            raise UsageError("p_real and domain_input need to know which of the data are simulated and which real; say it for every table")
+        return None
+    if len(kinds) != len(tables):
+        raise UsageError(f"{len(kinds)} origins for {len(tables)} tables: one each is needed")
+    return tuple(kinds)
 
 
 def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, plan: Plan, training: dict[str, Any]) -> Card:
@@ -92,11 +125,15 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
             "frames": len(t),
             "share_asked": None if shares is None else float(shares[i]) / float(sum(shares)),
             "share_natural": float(rows[i] / rows.sum()),
+            "share_drawn": float(drawn[i] / drawn.sum()),
+            "evidence": None if plan.kinds is None else str(plan.kinds[i]),
             "samples": int(drawn[i]),
             "passes": float(drawn[i] / rows[i]),
         }
         for i, t in enumerate(tables)
     ]
+    real = None if plan.kinds is None else account(plan.counts, [len(r) for r in plan.training_rows], plan.kinds, spec.p_real)
+    apart = {str(k): offsets for k, offsets in source_offsets(tables).items()}
     return Card(
         action_spec=tables[0].action_spec,
         state_spec=tables[0].state_spec,
@@ -104,16 +141,18 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         normaliser=plan.normaliser,
         data=tuple(t.fingerprint for t in tables),
         executor=parse_executor(spec.executor),
-        training={"spec": spec.to_json(), "mixture": mixture, "torch": library_version("torch"), **training},
+        training={"spec": spec.to_json(), "mixture": mixture, "real": real, "apart": apart, "torch": library_version("torch"), **training},
+        domains=DOMAINS if plan.domains is not None else (),
         parent=None if plan.parent is None else plan.parent.weights_hash,
     )
 
 
 def _fresh_architecture(table: FrameTable, spec: TrainSpec) -> CnnSpec:
+    told = len(DOMAINS) if spec.domain_input else 0
     return CnnSpec(
         cameras=tuple(sorted(table.images)),
         image_size=next(iter(table.images.values())).shape[1],
-        state_size=len(table.state_spec),
+        state_size=len(table.state_spec) + told,
         action_size=len(table.action_spec),
         chunk=spec.chunk,
         width=spec.width,

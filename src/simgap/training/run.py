@@ -32,7 +32,9 @@ class TrainingRun:
         self.averaged = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
         self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
         a = plan.architecture
-        self._source = BatchSource(tables, plan.training_rows, cameras=a.cameras, normaliser=plan.normaliser, chunk=a.chunk, counts=plan.counts)
+        self._source = BatchSource(
+            tables, plan.training_rows, cameras=a.cameras, normaliser=plan.normaliser, chunk=a.chunk, counts=plan.counts, domains=plan.domains
+        )
         self._shards = spec.threads if self._device.type == "cpu" else 1
         self._replicas = [self.network, *(_twin(self.network, plan) for _ in range(self._shards - 1))]
         # A thread's own intra-operator threads are set in that thread: each shard runs on exactly one core.

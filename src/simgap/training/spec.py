@@ -43,6 +43,10 @@ class TrainSpec:
     """Standard deviation added to the normalised state."""
     proprioception_dropout: float = 0.0
     """Share of samples whose state is zeroed (the middle of its range), against copying the state instead of looking."""
+    p_real: float | None = None
+    """Share of real (or surrogate) samples in every batch; None mixes by the shares of the tables alone."""
+    domain_input: bool = False
+    """Tell the policy whether a sample is simulated or real by two further inputs; a fine-tune has to do as its parent did."""
     validation_share: float = 0.0
     """Share of each table's episodes that is held out for a loss that is logged and never selects anything."""
     seed: int = 0
@@ -63,6 +67,8 @@ class TrainSpec:
         wrong = {n: getattr(self, n) for n in positive if getattr(self, n) < 1}
         shares = ("ema", "proprioception_dropout", "validation_share", "final_rate_share")
         wrong |= {n: getattr(self, n) for n in shares if not 0.0 <= getattr(self, n) < 1.0}
+        if self.p_real is not None and not 0.0 <= self.p_real <= 1.0:
+            wrong |= {"p_real": self.p_real}
         if wrong or self.learning_rate <= 0 or self.shift_px < 0 or self.proprioception_noise < 0 or self.clip <= 0:
             raise UsageError(f"training spec out of range ({wrong or self}): counts start at 1, shares lie in [0, 1), rates are positive")
         parse_executor(self.executor)

@@ -19,6 +19,7 @@ from simgap.training.resume import FILE as RESUME_FILE
 from simgap.training.resume import append_log, read_resume, trim_log, write_resume
 from simgap.training.run import TrainingRun
 from simgap.training.spec import TrainProgress, TrainSpec
+from simgap.types import EvidenceKind
 
 
 def train(
@@ -27,6 +28,8 @@ def train(
     spec: TrainSpec,
     out: Path,
     progress: Callable[[TrainProgress], None] | None = None,
+    *,
+    kinds: Sequence[EvidenceKind] | None = None,
 ) -> Path:
     """Train a policy, or fine-tune one, and write its checkpoint.
 
@@ -40,6 +43,7 @@ def train(
         spec: everything else that decides the weights.
         out: checkpoint folder; also gets ``train.jsonl``.
         progress: called every ``spec.log_every`` steps.
+        kinds: where each table comes from; needed for a share of real samples and for a policy that is told its domain.
 
     Returns:
         ``out``, a checkpoint folder for :func:`simgap.policies.checkpoint.load_policy`.
@@ -49,12 +53,12 @@ def train(
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside a parent's range, or a loss that is not finite.
     """
-    request = _request(tables, shares, spec)
+    request = _request(tables, shares, spec, kinds)
     if (out / CARD).is_file():
         if read_card(out).training.get("request") != request:
             raise UsageError(f"{out} holds a finished checkpoint of another spec or other data; give another folder, or delete it to start again")
         return out
-    plan = make_plan(tables, shares, spec)
+    plan = make_plan(tables, shares, spec, kinds)
     out.mkdir(parents=True, exist_ok=True)
     with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec)) as run:
         state = read_resume(out, request)
@@ -68,11 +72,14 @@ def train(
     return out
 
 
-def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec) -> str:
+def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None) -> str:
     parent = None if spec.init_from is None else read_card(spec.init_from).weights_hash
     # The parent counts by its weights, not its path; how often a run logs or saves does not change what it learns.
     asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")} | {"init_from": parent}
-    return content_hash({"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]})
+    if spec.p_real is None and not spec.domain_input:  # where data come from decides nothing then
+        asked, kinds = {k: v for k, v in asked.items() if k not in ("p_real", "domain_input")}, None
+    parts = {"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]}
+    return content_hash(parts if kinds is None else parts | {"kinds": [str(k) for k in kinds]})
 
 
 def _loop(run: TrainingRun, spec: TrainSpec, out: Path, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
