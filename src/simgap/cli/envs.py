@@ -106,6 +106,11 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="mujoco", metavar="NAME", help="physics engine: mujoco (default) or drake (pip install 'simgap[drake]')")
 
 
+def add_renderer(parser: argparse.ArgumentParser) -> None:
+    """Add ``--renderer``."""
+    parser.add_argument("--renderer", default="opengl", metavar="NAME", help="what draws the frames: opengl (default) or filament, which needs a Vulkan driver")
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add ``--workers``."""
     parser.add_argument("--workers", type=whole, metavar="N", help="worker processes (default: one a usable core; 0: none, everything in this process)")

@@ -20,10 +20,11 @@ HELP = "one image of what the cameras see under every preset"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action's own options."""
-    from simgap.cli.envs import count
+    from simgap.cli.envs import add_renderer, count
 
     parser.add_argument("-n", type=count, default=3, metavar="N", help="draws of each preset (default 3)")
     parser.add_argument("--size", type=count, default=128, metavar="PX", help="side of a frame (default 128)")
+    add_renderer(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--out {out} is not a .png file; give one")
     make_env(args.env, render=False)  # an unknown name is said before the renderer is tried
     require_offscreen()
-    env = make_env(args.env, image_size=args.size)
+    env = make_env(args.env, image_size=args.size, renderer=args.renderer)
     png = _sheet(env, args.n, args.seed)
     env.close()
     write_atomic(out, png)

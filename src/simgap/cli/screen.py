@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
-from simgap.cli.envs import add_engine, add_workers, count, counted, following, preset_of, show_lines, workers_of
+from simgap.cli.envs import add_engine, add_renderer, add_workers, count, counted, following, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--purpose", choices=("select", "report"), default="select", help="report: seeds no screen ever selected by; one executor only (default select)"
     )
     add_engine(parser)
+    add_renderer(parser)
     add_workers(parser)
 
 
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             purpose=Purpose(args.purpose),
             seed=args.seed,
             engine=args.engine,
+            renderer=args.renderer,
         )
         say(args, f"{executor}: {args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:

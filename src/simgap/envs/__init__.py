@@ -57,18 +57,40 @@ ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco, "drake": 
 """Name -> what imports the engine and returns its maker."""
 
 
-def make_env(name: str, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True, engine: str = "mujoco") -> TaskEnv:
+RENDERERS = ("opengl", "filament")
+
+
+def make_env(
+    name: str, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True, engine: str = "mujoco", renderer: str = "opengl"
+) -> TaskEnv:
     """Build an env by name.
 
     Raises:
-        UsageError: unknown name of an env or engine; lists the known ones.
-        MachineError: the engine is not installed.
+        UsageError: unknown name of an env, engine or renderer, or one that the env cannot use; lists the known ones.
+        MachineError: the engine is not installed, or the renderer cannot draw here.
     """
+    if renderer != RENDERERS[0]:
+        return _drawn(make_env(name, image_size=image_size, ranges=ranges, render=render, engine=engine), renderer)
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
     if name not in ENVS:
         return _added(name, image_size, ranges, render, engine)
     return ENVS[name](image_size, ranges, render, ENGINES[engine]())
+
+
+def _drawn(env: TaskEnv, renderer: str) -> TaskEnv:
+    """Return an env with another renderer than the first."""
+    from simgap.envs.simulated import SimulatedEnv
+
+    if renderer not in RENDERERS:
+        raise UsageError(f"unknown renderer {renderer!r}; {did_you_mean(renderer, RENDERERS)}")
+    if not isinstance(env, SimulatedEnv):
+        raise UsageError(f"env {env.name!r} draws its own frames; leave renderer {renderer} out")
+    from simgap.envs.engines.filament import FilamentRenderer, require_filament
+
+    require_filament()
+    env.renderer_maker = FilamentRenderer
+    return env
 
 
 def env_names() -> list[str]:

@@ -106,6 +106,8 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  gymnasium's own convention
     render_mode = "rgb_array"
+    renderer_maker: type[Any] = FrameRenderer
+    """Class of the renderer that opens at the first frame; made from model and size."""
 
     def __init__(
         self,
@@ -238,7 +240,7 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         """Return what made and judged the episodes."""
         return {
             "engine": self.world.engine.stamp,
-            "renderer": FrameRenderer.stamp,
+            "renderer": self.renderer_maker.stamp if self._renderer is None else self._renderer.stamp,
             "env": self.name,
             "judge": self.settings.judge,
             "horizon_steps": self.horizon_steps,
@@ -249,7 +251,9 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
 
     def sibling(self) -> Self:
         """Return another env of the same settings that shares this one's GL context."""
-        return self._copy(self._open_renderer() if self.renders else None)
+        twin = self._copy(self._open_renderer() if self.renders else None)
+        twin.renderer_maker = self.renderer_maker
+        return twin
 
     def close(self) -> None:
         """Free the GL context if this env opened it."""
@@ -352,12 +356,12 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         if size_px == self.image_size:
             return self._open_renderer()
         if size_px not in self._others:
-            self._others[size_px] = FrameRenderer(self.world.model, size_px)
+            self._others[size_px] = self.renderer_maker(self.world.model, size_px)
         return self._others[size_px]
 
     def _open_renderer(self) -> FrameRenderer:
         if self._renderer is None:
-            self._renderer = FrameRenderer(self.world.model, self.image_size)
+            self._renderer = self.renderer_maker(self.world.model, self.image_size)
         return self._renderer
 
 

@@ -78,7 +78,8 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, progress: Callable[[in
     if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
         raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
     card = read_card(spec.checkpoint)
-    made_by = make_env(spec.env, image_size=card.architecture.image_size, render=False, engine=spec.engine).stamp_fields()
+    size = card.architecture.image_size
+    made_by = make_env(spec.env, image_size=size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
     identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16]}
     stamp = Stamp(kind="rollouts", fields=identity)
     folder = out / content_hash(identity)[:16]
