@@ -284,3 +284,25 @@ def test_statistics_of_images_equal_those_of_the_pixels() -> None:
     wanted = exact_statistics(frames.reshape(-1, 3) / 255.0)
     for name in ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"):
         np.testing.assert_allclose(np.reshape(seen[name], -1), wanted[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize("codec", ["h264", "av1"])
+def test_videos_can_be_joined_by_other_tools_as_the_container_demands(codec: str, tmp_path: Path) -> None:
+    import av
+
+    writer = EpisodeWriter(tmp_path / "d", make_spec(codec=codec, image_size=(64, 96)))
+    for k in range(2):
+        shade = np.random.default_rng(k).integers(0, 255, (12, 8, 12, 3), dtype=np.uint8)
+        writer.write(k, make_episode(k, images={"front": shade.repeat(8, axis=1).repeat(8, axis=2)}))
+    writer.finish()
+    paths = [tmp_path / "d" / video_path(k, VIDEO) for k in range(2)]
+    if codec == "h264":
+        for path in paths:
+            with av.open(str(path)) as container:
+                first = bytes(next(container.demux(video=0)))
+            assert int.from_bytes(first[:4], "big") + 4 <= len(first) < 1 << 24, "a NAL unit in MP4 begins with its length"
+            assert first[:4] != b"\0\0\0\1"
+    listed = tmp_path / "list.ffconcat"
+    listed.write_text("ffconcat version 1.0\n" + "".join(f"file '{path}'\n" for path in paths))
+    with av.open(str(listed), format="concat", options={"safe": "0"}) as container:
+        assert sum(1 for packet in container.demux() if packet.size) == 24

@@ -172,7 +172,9 @@ class _KeptOpen:
         context = cast("VideoCodecContext", av.CodecContext.create(settings.encoder, "w"))
         settings.apply(context, height, width)
         context.framerate = settings.rate
-        context.options = settings.options()
+        options = settings.options()
+        # In MP4 a NAL unit begins with its length, not with a start code; the muxer turns one into the other for streams of its own alone.
+        context.options = options | {"x264-params": options["x264-params"] + ":annexb=0"}
         context.flags |= av.codec.context.Flags.global_header
         self._context, self._next, self._is_odd = context, 0, False
         self.is_immediate = len(self._push(blank[0], begins=True)) == 1
