@@ -20,11 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
-from simgap.episodes import store
+from simgap.episodes import finish, store, unsynced
+from simgap.episodes.encoders import ENCODINGS, Encoding, VideoEncoder
 from simgap.episodes.files import commit, commit_new, sweep, temporary_name
 from simgap.episodes.layout import data_path, episodes_path, video_path
 from simgap.episodes.reader import open_dataset
+from simgap.episodes.stats import exact_statistics
 from simgap.episodes.store import DatasetSpec, EpisodeWriter
+from simgap.episodes.tables import set_leading
+from simgap.episodes.video import iterate_frames
 from simgap.errors import ConventionError, DataError
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
@@ -71,7 +75,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
-@pytest.mark.parametrize("codec", ["h264", "png"])
+@pytest.mark.parametrize("codec", ["h264", "av1", "png"])
 def test_an_episode_comes_back_as_it_went_in(tmp_path: Path, codec: str) -> None:
     cameras = ("front", "wrist")
     writer = EpisodeWriter(tmp_path / "d", make_spec(cameras, codec))
@@ -349,3 +353,188 @@ def test_stored_statistics_are_those_of_the_pooled_frames(tmp_path: Path) -> Non
     for name, wanted in (("mean", pixels.mean(0)), ("std", pixels.std(0)), ("min", pixels.min(0)), ("q10", np.quantile(pixels, 0.1, axis=0))):
         np.testing.assert_allclose(np.array(images[name]).reshape(-1), wanted, rtol=1e-9)
     assert images["count"] == [5 + 25 + 45]
+
+
+def test_a_late_seek_finds_the_frames_of_every_codec(tmp_path: Path) -> None:
+    for codec in ("h264", "av1"):
+        writer = EpisodeWriter(tmp_path / codec, make_spec(codec=codec))
+        episode = make_episode(3, 60)
+        writer.write(0, episode)
+        writer.finish()
+        seen = list(iterate_frames(tmp_path / codec / video_path(0, "observation.images.front"), 2.2))
+        assert 2.2 - 0.5 - 1e-6 <= seen[0][0] <= 2.2 + 1e-6
+        for time_s, image in seen:
+            wanted = episode.images["front"][round(time_s * RATE_HZ)]
+            assert np.abs(image.astype(int) - wanted.astype(int)).max() <= 12
+
+
+def test_a_codec_has_its_encoding_and_the_info_names_both(tmp_path: Path) -> None:
+    for codec in ("h264", "av1"):
+        writer = EpisodeWriter(tmp_path / codec, make_spec(codec=codec))
+        assert writer.spec.encoding == ENCODINGS[codec]
+        writer.write(0, make_episode(0))
+        writer.finish()
+        info = json.loads((tmp_path / codec / "meta/info.json").read_text())["features"]["observation.images.front"]["info"]
+        assert info["video.codec"] == codec
+        assert info["video.preset"] == ENCODINGS[codec].preset
+    with pytest.raises(DataError, match="unknown codec 'hevc'; known: h264, av1, png"):
+        make_spec(codec="hevc")
+    with pytest.raises(DataError, match="either qp or crf"):
+        Encoding(qp=10, crf=10)
+
+
+@pytest.mark.parametrize("encoding", [Encoding(), Encoding(crf=20), Encoding(qp=30, preset="veryfast", keyframe_every=4)])
+def test_a_spec_reads_back_with_its_encoding(encoding: Encoding) -> None:
+    spec = make_spec(encoding=encoding)
+    assert DatasetSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_video_does_not_depend_on_those_encoded_before() -> None:
+    """An encoder kept open alternates an id over key frames: odd numbers of them must not show in the next video."""
+    rng = np.random.default_rng(0)
+    videos = [rng.integers(0, 256, (n, 32, 48, 3), dtype=np.uint8) for n in (1, 11, 10, 25, 7)]
+    fresh = [VideoEncoder("h264", Encoding(), RATE_HZ).encode(v) for v in videos]
+    kept = VideoEncoder("h264", Encoding(), RATE_HZ)
+    for order in ((0, 1, 2, 3, 4), (4, 4, 0, 0, 3), (2, 1, 3, 0, 4)):
+        assert [kept.encode(videos[k]) == fresh[k] for k in order] == [True] * len(order)
+    other = kept.encode(videos[0][:, :16])
+    assert other == VideoEncoder("h264", Encoding(), RATE_HZ).encode(videos[0][:, :16])
+    assert kept.encode(videos[3]) == fresh[3]
+
+
+def test_group_commits_write_the_same_bytes_and_leave_no_mark(tmp_path: Path) -> None:
+    for name, every in (("one", 1), ("many", 3)):
+        writer = EpisodeWriter(tmp_path / name, make_spec(), sync_every=every)
+        for k in range(5):
+            writer.write(k, make_episode(k))
+            assert writer.done() == set(range(k + 1))
+        assert len(list((tmp_path / name).rglob(".unsynced.*"))) == (name == "many")
+        writer.finish()
+        assert not list((tmp_path / name).rglob(".*"))
+    assert tree(tmp_path / "one") == tree(tmp_path / "many")
+
+
+GROUPED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_episodes_store import EpisodeWriter, make_episode, make_spec
+writer = EpisodeWriter(Path(sys.argv[1]), make_spec(), sync_every=100)
+for k in range(4):
+    writer.write(k, make_episode(k))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_in_a_group(root: Path) -> Path:
+    subprocess.run([sys.executable, "-c", GROUPED, str(root), str(Path(__file__).parent)], check=False)
+    (mark,) = (root / "meta").glob(".unsynced.*")
+    return mark
+
+
+def test_a_kill_in_a_group_loses_no_episode(tmp_path: Path) -> None:
+    killed_in_a_group(tmp_path)
+    writer = EpisodeWriter(tmp_path, make_spec())
+    assert writer.done() == {0, 1, 2, 3}
+    assert not list(tmp_path.rglob(".unsynced.*"))
+    writer.finish()
+    assert open_dataset(tmp_path).n_episodes == 4
+
+
+@pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: data[:-200] + bytes(200)])
+@pytest.mark.parametrize("place", [data_path, episodes_path, lambda k: video_path(k, "observation.images.front")])
+def test_after_a_crash_of_the_machine_spoiled_episodes_are_written_again(tmp_path: Path, spoil: Any, place: Any) -> None:
+    root = tmp_path / "killed"
+    mark = killed_in_a_group(root)
+    _, _, host, _, pid, end = mark.name.split(".")
+    mark.rename(mark.with_name(f".unsynced.{host}.an-earlier-boot.{pid}.{end}"))
+    victim = root / place(2)
+    victim.write_bytes(spoil(victim.read_bytes()))
+    writer = EpisodeWriter(root, make_spec())
+    assert writer.done() == {0, 1, 3}
+    assert not list(tmp_path.rglob(".unsynced.*"))
+    writer.write(2, make_episode(2))
+    fingerprint = writer.finish()
+    for k in range(4):
+        np.testing.assert_array_equal(open_dataset(root).episode(k).action, make_episode(k).action)
+    straight = EpisodeWriter(tmp_path / "straight", make_spec())
+    for k in range(4):
+        straight.write(k, make_episode(k))
+    assert straight.finish() == fingerprint
+
+
+def test_the_mark_of_a_living_writer_or_of_another_machine_is_left_alone(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path, make_spec(), sync_every=100)
+    writer.write(0, make_episode(0))
+    (mine,) = (tmp_path / "meta").glob(".unsynced.*")
+    far = mine.with_name(".unsynced.elsewhere.some-boot.1.00000000")
+    far.touch()
+    EpisodeWriter(tmp_path, make_spec())
+    assert mine.exists()
+    assert far.exists()
+    os.utime(far, (0, 0))
+    assert unsynced.doubt(tmp_path / "meta")[0] is unsynced.Doubt.CRASHED
+    EpisodeWriter(tmp_path, make_spec())
+    assert mine.exists()
+    assert not far.exists()
+
+
+def test_a_group_is_synced_when_it_is_full_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(unsynced, "sync_filesystem", synced.append)
+    now = [0.0]
+    group = unsynced.Group(tmp_path, 3, 10.0, clock=lambda: now[0])
+    counts = []
+    for seconds in (0.0, 1.0, 2.0, 3.0, 14.0, 15.0):
+        now[0] = seconds
+        group.begin()
+        assert list(tmp_path.glob(".unsynced.*"))
+        group.end()
+        counts.append(len(synced))
+    assert counts == [0, 0, 1, 1, 2, 2]
+    group.settle()
+    group.settle()
+    assert len(synced) == 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_overwritten_only_where_they_lie_as_we_left_them(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path, make_spec(()))
+    writer.write(0, make_episode(0, 9, ()))
+    path = tmp_path / data_path(0)
+    before = pq.read_table(path)
+    set_leading(path, {"index": np.arange(100, 109), "task_index": np.full(9, 7)})
+    after = pq.read_table(path)
+    assert after["index"].to_pylist() == list(range(100, 109))
+    assert after["task_index"].to_pylist() == [7] * 9
+    assert after.drop_columns(["index", "task_index"]).equals(before.drop_columns(["index", "task_index"]))
+    pq.write_table(before, path)  # as another program would write it: compressed, with dictionaries
+    with pytest.raises(DataError, match="does not begin with plain columns index, task_index"):
+        set_leading(path, {"index": np.arange(9), "task_index": np.zeros(9, int)})
+    assert pq.read_table(path).equals(before)
+
+
+@settings(max_examples=8)
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=6), at_once=st.integers(1, 3))
+def test_stored_statistics_do_not_depend_on_how_many_episodes_are_in_memory(lengths: list[int], at_once: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("pooled")
+    episodes = [make_episode(k, n, ()) for k, n in enumerate(lengths)]
+    writer = EpisodeWriter(root, make_spec(()))
+    for k, episode in enumerate(episodes):
+        writer.write(k, episode)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finish, "_BATCH", at_once)
+        writer.finish()
+    stats = json.loads((root / "meta" / "stats.json").read_text())
+    n = sum(lengths)
+    wanted = {
+        "action": np.concatenate([e.action for e in episodes]),
+        "age_s": np.concatenate([e.extras["age_s"] for e in episodes])[:, None],
+        "is_clipped": np.concatenate([e.extras["is_clipped"] for e in episodes])[:, None],
+        "index": np.arange(n)[:, None],
+        "episode_index": np.repeat(np.arange(len(lengths)), lengths)[:, None],
+    }
+    for name, rows in wanted.items():
+        found = exact_statistics(rows)
+        for key, values in found.items():
+            np.testing.assert_allclose(stats[name][key], values, rtol=1e-12, err_msg=f"{name} {key}")
