@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from simgap.checks.data import DataReport, Severity
+from simgap.checks.data import DataReport, Severity, check_data
 from simgap.checks.foreign import FolderKind, check_foreign, recognise
 from simgap.checks.stats_files import StatisticsBlock, read_statistics
 from simgap.checks.stats_rules import judge
@@ -629,6 +629,21 @@ def test_a_paired_trial_log_gives_counts_modes_voids_and_what_was_never_scored()
     beside = report.measurements["files_beside"]["elbow_tracking.json"]
     assert (beside["bare_nan"], beside["verdict"], beside["units"]) == (12, "FAULT", ["deg"])
     assert {"json_with_nan", "label_noise", "reported_fault"} <= codes(report)
+
+
+def test_a_tub_of_a_real_car_gives_its_shares_and_says_that_its_clock_is_none() -> None:
+    report = check_data(real("donkeycar_tub_official_test") / "tub")
+    assert (report.layout["version"], report.counts["frames_found"], report.layout["sessions"]) == ("tub v2", 1000, ["none"])
+    clock = report.measurements["clock"]["step_ms"]
+    assert [round(clock[k]) for k in ("median", "min", "max")] == [3, 2, 21]
+    action = report.measurements["statistics"]["action"]
+    assert (action["min"][0], action["max"][0]) == (pytest.approx(-0.857, abs=1e-3), 1.0)
+    assert (action["min"][1], action["max"][1]) == (pytest.approx(0.416, abs=1e-3), pytest.approx(0.804, abs=1e-3))
+    steering = report.measurements["values"]["exactly"]["steering.pos"]
+    assert (steering["zero"], steering["at_most"]) == (0.2, 0.002)
+    said = " ".join(f.sentence for f in report.findings if f.code == "assumed_by_reader")
+    assert all(words in said for words in ("stamped when the tub was written", "manifest declares timestamp", "no measured state"))
+    assert "rate_mismatch" in codes(report)
 
 
 def test_published_statistics_of_datasets_show_their_faults_without_the_data() -> None:

@@ -110,6 +110,7 @@ def describe_data(path: Path | str | Dataset) -> dict[str, Any]:
 
 
 def _layout(dataset: Dataset) -> dict[str, Any]:
+    sessions = sorted({str(e.extra["session"]) for e in dataset.entries if "session" in e.extra})
     return {
         "version": dataset.info.version,
         "is_ours": dataset.is_ours,
@@ -118,4 +119,4 @@ def _layout(dataset: Dataset) -> dict[str, Any]:
         "action_key": dataset.action_key,
         "state_key": dataset.state_key,
         "cameras": dict(dataset.camera_keys),
-    }
+    } | ({"sessions": sessions} if sessions else {})

@@ -13,7 +13,8 @@ from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 
 SHORTEST_COPY = 12
-"""Rows in a row that are equal to the last bit, and differ among each other, in two episodes: no two recordings share these."""
+"""Rows in a row that are equal to the last bit, and differ among each other, in two episodes: no two recordings share these.
+Copies of twice as many are found wherever they lie."""
 _STILL_SHARE = 0.02
 """A dimension that has covered less than this share of its range since the start has not begun to move."""
 _LONG_IDLE_S = 1.5
@@ -64,14 +65,14 @@ def _partial_copies(pooled: Pooled, twins: list[list[int]]) -> list[DataFinding]
             if place is None or place[0] == number:
                 frame += 1
                 continue
-            other, start = place
-            length = _run(table, frame, rows[other], start)
-            if length > shared.get((other, number), (0, 0, 0))[2]:
-                shared[other, number] = (start, frame, length)
-            frame += max(1, length - SHORTEST_COPY)
-        for frame, key in enumerate(hashes):
-            if key:
-                seen.setdefault(key, (number, frame))
+            before = _run(table[:frame][::-1], rows[place[0]][: place[1]][::-1])
+            after = _run(table[frame:], rows[place[0]][place[1] :])
+            if before + after > shared.get((place[0], number), (0, 0, 0))[2]:
+                shared[place[0], number] = (place[1] - before, frame - before, before + after)
+            frame += after
+        for frame in range(0, len(hashes), SHORTEST_COPY):  # anchors: a copy twice as long as the shortest holds one for sure
+            if hashes[frame]:
+                seen.setdefault(hashes[frame], (number, frame))
     if not shared:
         return []
     parts = [f"{length} rows of episode {b} (from {frame}) are those of {a} (from {start})" for (a, b), (start, frame, length) in shared.items()]
@@ -97,9 +98,10 @@ def _windows(table: NDArray[np.float64]) -> list[bytes]:
     return [hashlib.md5(table[k - SHORTEST_COPY + 1 : k + 1].tobytes(), usedforsecurity=False).digest() if run[k] >= SHORTEST_COPY - 1 else b"" for k in ends]
 
 
-def _run(a: NDArray[np.float64], at: int, b: NDArray[np.float64], start: int) -> int:
-    n = min(len(a) - at, len(b) - start)
-    same = (a[at : at + n] == b[start : start + n]).all(axis=1)
+def _run(a: NDArray[np.float64], b: NDArray[np.float64]) -> int:
+    """Return how many rows two tables begin alike."""
+    n = min(len(a), len(b))
+    same = (a[:n] == b[:n]).all(axis=1)
     return n if same.all() else int(np.argmin(same))
 
 

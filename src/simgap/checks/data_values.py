@@ -23,8 +23,15 @@ def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return measurements and findings about the values themselves."""
     action, state = pooled.pooled(pooled.dataset.action_key), pooled.pooled(pooled.dataset.state_key)
     measured, repeats = _repeats(pooled)
+    measured["exactly"] = _exactly(pooled, action)
     found = [*_dead(pooled, action, state), *_units(pooled, action, state), *_limits(pooled, action, state)]
     return measured, [*found, *repeats, *_wraps(pooled), *_lengths(pooled)]
+
+
+def _exactly(pooled: Pooled, action: NDArray[np.float64]) -> dict[str, dict[str, float]]:
+    """Return the share of frames in which an action is exactly 0, and at its own least and greatest value: dead zones and stops."""
+    ends = {"zero": np.zeros(action.shape[1]), "at_least": action.min(axis=0), "at_most": action.max(axis=0)}
+    return {n: {k: float((action[:, d] == v[d]).mean()) for k, v in ends.items()} for d, n in enumerate(pooled.action_names)}
 
 
 def _dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:

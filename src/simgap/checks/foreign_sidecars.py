@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def sidecars(root: Path) -> tuple[dict[str, Any], list[DataFinding]]:
     Raises:
         DataError: a file is no JSON at all.
     """
-    files = sorted(root.rglob("*.json"))[:_MOST_FILES] if root.is_dir() else []
+    files = sorted(islice(root.rglob("*.json"), _MOST_FILES)) if root.is_dir() else []
     facts, found = {}, []
     for path in files:
         name = str(path.relative_to(root))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
 
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 64 << 20
 _MOST_ROWS = 5_000_000
 MISSING = ("", "<missing>", "na", "n/a", "nan", "none", "null", "-", "—")
 """Cells that say nothing, lower case."""
