@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from simgap.errors import DataError, MachineError, SimgapError, UsageError
+from simgap.ray_driver import RayRunner, run_tasks_ray
 from simgap.workers import run_tasks
 
 
@@ -196,3 +197,90 @@ def test_a_worker_whose_parent_died_while_it_was_starting_dies_too(tmp_path: Pat
     parent.wait()
     assert _gone([int((tmp_path / "started").read_text())], 10)
     assert not (tmp_path / "survived").exists()
+
+
+class Leaving:
+    """Says when it was entered and left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / str(os.getpid())
+
+    def __enter__(self) -> Leaving:
+        self._file.write_text("entered")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.write_text("left")
+
+    def __call__(self, task: int) -> str:
+        if task < 0:
+            raise DataError("a negative task; give others")
+        return self._file.read_text()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_state_that_can_be_left_is_left_after_the_last_task(workers: int, tmp_path: Path) -> None:
+    assert gather(Leaving, (tmp_path,), [1, 2, 3, 4], workers) == ["entered"] * 4  # type: ignore[comparison-overlap]
+    assert {p.read_text() for p in tmp_path.iterdir()} == {"left"}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_state_is_left_after_an_error_too(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="negative"):
+        gather(Leaving, (tmp_path,), [-1], workers)
+    deadline = time.monotonic() + 10
+    while [p.read_text() for p in tmp_path.iterdir()] != ["left"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["left"]
+
+
+def test_a_missing_ray_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MachineError, match=r"pip install 'simgap\[ray\]'"):
+        RayRunner("local")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Two workers of a Ray cluster on this machine, shared by the tests: starting one takes seconds."""
+    ray = pytest.importorskip("ray")
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    yield
+    ray.shutdown()
+
+
+def gather_on_ray(setup: Callable[..., object], args: tuple[object, ...], tasks: list[int]) -> list[object]:
+    results: list[object] = []
+    run_tasks_ray(setup, args, tasks, workers=2, on_result=results.append, address="local")  # type: ignore[arg-type]
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_ray_does_every_task_once_and_leaves_its_state(tmp_path: Path) -> None:
+    assert sorted(gather_on_ray(squares, (3,), list(range(9)))) == [3 * k * k for k in range(9)]  # type: ignore[type-var]
+    assert gather_on_ray(environment, (), [0]) == ["1"]
+    assert gather_on_ray(Leaving, (tmp_path,), [1, 2, 3, 4]) == ["entered"] * 4
+    assert {p.read_text() for p in tmp_path.iterdir()} == {"left"}
+    assert gather_on_ray(refuses_at_setup, (), []) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("setup", "args", "error", "words"),
+    [
+        (refuses, (), DataError, "episode 2 is broken; repair it"),
+        (refuses_at_setup, (), UsageError, "arm-pick"),
+        (fills_the_disk, (), OSError, "No space left"),
+        (stumbles, (), RuntimeError, "ZeroDivisionError"),
+        (killed, (signal.SIGKILL,), MachineError, "worker of the Ray cluster died .* resumes"),
+        (leaves, (0,), MachineError, "worker of the Ray cluster died .* resumes"),
+    ],
+)
+def test_errors_and_deaths_on_ray_surface_as_they_do_here(setup: Callable[..., object], args: tuple[object, ...], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as caught:
+        gather_on_ray(setup, args, [1, 2, 3])
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)

@@ -27,7 +27,7 @@ _ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoding:
-    """How videos are compressed; for ``png`` nothing of it is used. One of ``qp`` and ``crf`` holds, by default ``qp`` 16."""
+    """How videos are compressed; for ``png`` nothing of it is used. One of ``qp`` and ``crf`` holds, by default ``qp`` 15."""
 
     qp: int | None = None
     """Constant quantiser of x264; lower is better."""
@@ -41,7 +41,7 @@ class Encoding:
         if self.qp is not None and self.crf is not None:
             raise DataError(f"an encoding has either qp or crf, not qp {self.qp} and crf {self.crf}; give one of them")
         if self.qp is None and self.crf is None:
-            object.__setattr__(self, "qp", 16)
+            object.__setattr__(self, "qp", 15)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -122,9 +122,7 @@ class _Settings:
         options = {"preset": encoding.preset, "g": str(encoding.keyframe_every)}
         options |= {"crf": str(encoding.crf)} if encoding.qp is None else {"qp": str(encoding.qp)}
         if self.encoder == "libx264":
-            # Wider dead zones drop coefficients that are sensor noise: a fifth of the bytes of noisy frames.
-            tuning = "force-cfr=1:deadzone-inter=32:deadzone-intra=21"
-            return options | {"bf": "0", "sc_threshold": "0", "forced-idr": "1", "x264-params": tuning}
+            return options | {"bf": "0", "sc_threshold": "0", "forced-idr": "1", "x264-params": "force-cfr=1"}
         os.environ.setdefault("SVT_LOG", "1")  # it prints its settings to standard error for every video otherwise
         return options | {"svtav1-params": "lp=1:lookahead=0"}
 
