@@ -99,6 +99,20 @@ def test_other_formats_come_out_as_clean_lerobot(tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "out" / "demo").entry(0).tasks == ("Lift",)
 
 
+def test_a_state_is_made_of_commands_only_on_request_and_never_over_a_measured_one(tmp_path: Path) -> None:
+    write_tub(tmp_path / "t")
+    convert_dataset(open_dataset(tmp_path / "t"), tmp_path / "b", Target(task="drive", codec="png", state_from_action=True))
+    out = open_dataset(tmp_path / "b")
+    assert out.spec.state_spec.names == ("steering.pos", "throttle.vel")
+    episode = out.episode(0)
+    np.testing.assert_array_equal(episode.state[1:], episode.action[:-1])
+    np.testing.assert_array_equal(episode.state[0], episode.action[0])
+    assert out.spec.stamp.fields["lineage"][0]["change"]["state_from_action"]
+    assert check_data(out).codes() & {"action_is_next_state", "state_echoes_action"}, "the check says what such a state is"
+    with pytest.raises(UsageError, match="must not replace that"):
+        Converter(open_dataset(write(tmp_path / "a")), Target(state_from_action=True))
+
+
 def test_a_dataset_without_words_asks_for_them(tmp_path: Path) -> None:
     write_tub(tmp_path / "t")
     with pytest.raises(DataError, match="--task"):

@@ -92,12 +92,13 @@ def _episode(index: int, rng: np.random.Generator) -> Episode:
 
 
 def convert_foreign(root: Path) -> None:
-    """Write ``tub``, a dataset without a state, and ``hdf5`` from a donkeycar tub and from compressed ACT files."""
+    """Write ``tub``, without a state, ``car``, with the last command as state, and ``hdf5`` from a donkeycar tub and from compressed ACT files."""
     write_tub(root / "raw" / "tub", deleted=[4])
     for k in range(2):
         write_act(root / "raw" / "act" / f"episode_{k}.hdf5", seed=k, length=11, compressed=True)
     tub = open_dataset(root / "raw" / "tub", KeyMap(keys=(("cam/image_array", "front"),)))
-    convert_dataset(tub, root / "tub", Target(task="drive", image_size=(32, 48)))
+    for name, made_up in (("tub", False), ("car", True)):  # lerobot's own policies need some state
+        convert_dataset(tub, root / name, Target(task="drive", image_size=(32, 48), state_from_action=made_up))
     images = {"cam_high": ("rgb",), "cam_low": ("rgb",)}
     act = open_dataset(root / "raw" / "act", KeyMap(rate_hz=50, images=images))
     convert_dataset(act, root / "hdf5", Target(task="insert", image_size=(32, 48), plan=Plan(states={"*": {"unit": "rad"}})))
@@ -108,5 +109,5 @@ if __name__ == "__main__":
     for codec in CODECS:
         make(target, codec)
     convert_foreign(target)
-    for name in ("generated", "tub", "hdf5"):
+    for name in ("generated", "tub", "car", "hdf5"):
         expect(target / name, target / f"{name}.npz")

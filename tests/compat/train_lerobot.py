@@ -20,9 +20,7 @@ def train(root: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     meta = LeRobotDatasetMetadata("local/compat", root=root)
-    has_state = "observation.state" in meta.features
-    # Without its VAE, and at inference, lerobot 0.6.1's ACT takes the device from the state and fails where there is none.
-    config = ACTConfig(**SMALL, use_vae=not has_state, pretrained_backbone_weights=None, device="cpu", push_to_hub=False)
+    config = ACTConfig(**SMALL, use_vae=False, pretrained_backbone_weights=None, device="cpu", push_to_hub=False)
     dataset = LeRobotDataset("local/compat", root=root, delta_timestamps=resolve_delta_timestamps(config, meta), video_backend="pyav")
     policy = make_policy(config, ds_meta=meta)
     preprocess, _ = make_pre_post_processors(config, dataset_stats=meta.stats)

@@ -47,6 +47,12 @@ def add_change(action: argparse.ArgumentParser) -> None:
     group.add_argument("--order", action="append", default=[], metavar="[action:|state:]A,B,C", help="order of the dimensions")
     group.add_argument("--resample", type=float, metavar="HZ", help="fewer frames a second: at each tick the newest frame, never an invented one")
     group.add_argument("--clock", choices=("recorded", "positional"), default="recorded", help="positional: k / rate, where the recorded clock is known wrong")
+    group.add_argument(
+        "--state",
+        choices=("measured", "previous-action"),
+        default="measured",
+        help="previous-action: where nothing was measured, the command before, as LeRobot needs some state",
+    )
     group.add_argument("--camera", action="append", default=[], metavar="OLD=NEW", help="rename a camera")
     group.add_argument("--drop-camera", action="append", default=[], metavar="NAME", help="leave a camera out")
     group.add_argument("--resize", type=_size, metavar="HxW", help="size of the frames")
@@ -105,6 +111,7 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
         image_size=args.resize,
         episodes=None if args.episodes is None else episodes_of(args.episodes),
         task=args.task,
+        state_from_action=args.state == "previous-action",
         positional_clock=args.clock == "positional",
     )
 

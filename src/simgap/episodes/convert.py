@@ -42,6 +42,8 @@ class Target:
     """Which to take, in this order; all by default."""
     task: str = ""
     """Instruction of episodes that carry none."""
+    state_from_action: bool = False
+    """Give a dataset without a measured state the command before as its state, as LeRobot's mobile robots report it."""
     positional_clock: bool = False
     """Replace the recorded clock by ``k / rate``, for clocks that are known to be wrong."""
 
@@ -54,6 +56,7 @@ class Target:
             "drop_cameras": list(self.drop_cameras),
             "image_size": None if self.image_size is None else list(self.image_size),
             "episodes": None if self.episodes is None else list(self.episodes),
+            "state_from_action": self.state_from_action,
             "positional_clock": self.positional_clock,
         }
         return {k: v for k, v in plain.items() if v}
@@ -79,6 +82,8 @@ class Converter:
             raise ConventionError(
                 f"{dataset.root} has {dataset.info.rate_hz:g} frames a second; {target.plan.rate_hz:g} would invent some, convert the faster dataset instead"
             )
+        if target.state_from_action and len(self.change.state.target):
+            raise UsageError(f"{dataset.root} measures {list(self.change.state.target.names)}, and a made-up state must not replace that; leave --state away")
         self.extras, self.dropped = _extras(dataset, self.episodes)
         self.spec = self._spec()
 
@@ -101,6 +106,8 @@ class Converter:
             extras={name: _storable(source.extras[kept.key]) for name, kept in self.extras.items() if kept.key in source.extras},
         )
         episode = self.change.apply(episode)
+        if self.target.state_from_action:
+            episode = replace(episode, state=np.concatenate([episode.action[:1], episode.action[:-1]]))
         return (episode, videos) if self.target.plan.rate_hz is None else (_resampled(episode, self.target.plan.rate_hz), {})
 
     @property
@@ -139,7 +146,7 @@ class Converter:
         spec = replace(
             dataset.spec,
             action_spec=self.change.action.target,
-            state_spec=self.change.state.target,
+            state_spec=self.change.action.target if target.state_from_action else self.change.state.target,
             cameras=tuple(self.cameras),
             image_size=size,
             rate_hz=self.change.rate_hz,
