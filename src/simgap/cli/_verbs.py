@@ -13,7 +13,7 @@ SUMMARIES = {
     "demo": "run two turns against a sealed surrogate and write the report",
     "envs": "list the envs with their cameras, actions, factors and failure modes",
     "generate": "let the teacher record verified episodes in sim",
-    "data": "look at a LeRobot dataset, and check it against what it says of itself",
+    "data": "look at a dataset of any robot; check, convert, merge, measure and split it",
     "pixels": "find the smallest frame size at which the target can be seen well enough",
     "train": "train a chunk policy on a mixture of datasets",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
