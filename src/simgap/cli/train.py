@@ -321,8 +321,9 @@ def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
             console,
             f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames, {part['samples']} samples ({part['passes']:.1f} passes)",
         )
-    if document["real"] is not None:
-        show_lines(console, _real_words(document["real"]))
+    real = document["real"]
+    if real is not None and (real["asked"] is not None or 0.0 < real["natural"] < 1.0):
+        show_lines(console, _real_words(real))
     for table, offsets in document["apart"].items():
         parts = ", ".join(f"{name} by {numbers['offset']:.3g}" for name, numbers in offsets.items())
         show_lines(console, f"  note: in DATA {table} these lie apart from DATA 0: {parts}")
