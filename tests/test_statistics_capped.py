@@ -85,6 +85,20 @@ def test_a_cap_saves_pairs_against_a_fixed_number_and_costs_little_power() -> No
     assert course.mean_pairs < 25
 
 
+def test_patience_keeps_power_and_costs_a_few_pairs_at_the_same_error() -> None:
+    hasty, patient = capped_design(40), capped_design(40, spending=2.0)
+    assert max(course_of(patient, rate, rate).chance_new_better for rate in np.linspace(0.01, 0.99, 33)) <= 0.025
+    early, late = course_of(hasty, 0.9, 0.65), course_of(patient, 0.9, 0.65)
+    assert late.chance_new_better > early.chance_new_better + 0.02
+    assert early.mean_pairs < late.mean_pairs < early.mean_pairs + 4
+    plan, slow = capped_screen(100, **BARS), capped_screen(100, **BARS, spending=2.0)
+    assert screen_course(slow, 0.5).chance_broken <= 0.025
+    assert screen_course(slow, 0.35).chance_broken > screen_course(plan, 0.35).chance_broken
+    for wrong in (lambda: capped_design(10, spending=0.5), lambda: capped_screen(10, **BARS, spending=11.0)):
+        with pytest.raises(UsageError, match="spending"):
+            wrong()
+
+
 def test_a_known_cap_decides_sooner_than_no_cap() -> None:
     rng, design = np.random.default_rng(41), capped_design(60)
     capped, open_ended = [], []
@@ -102,8 +116,11 @@ def test_undecided_is_final_only_at_the_cap() -> None:
     assert (whole.verdict, whole.finished, whole.n) == (ComparisonVerdict.UNDECIDED, True, 20)
     early = compare_capped([True] * 20, [False] * 20, design)
     assert early.verdict is ComparisonVerdict.NEW_BETTER
-    assert early.n < 10
+    assert early.n == early.difference.n < 10
+    assert early.difference.anytime
+    assert early.difference.point == 1.0
     assert compare_capped([], [], design).n == 0
+    assert not compare_capped([], [], design).difference.is_defined
     assert "20 pairs" in early.method
 
 

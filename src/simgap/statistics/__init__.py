@@ -45,6 +45,7 @@ from simgap.statistics.screening import (
 from simgap.statistics.sequential import (
     ComparisonVerdict,
     SequentialComparison,
+    anytime_difference,
     compare_paired,
     compare_scores,
     compare_unpaired,
@@ -84,6 +85,7 @@ __all__ = [
     "Tally",
     "agreement_by_condition",
     "agreement_of_counts",
+    "anytime_difference",
     "average_difference",
     "average_rate",
     "benjamini_hochberg",

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import binom
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import beta_mixture
+from simgap.statistics.anytime import Floats, beta_mixture
 from simgap.statistics.evalues import log_e_above, log_e_below
 from simgap.statistics.planning import ScreenVerdict
 from simgap.statistics.proportions import Estimate, check_counts
@@ -94,23 +94,32 @@ def sequential_screen_verdict(k: int, n: int, *, broken_below: float, worthy_abo
 
 
 @lru_cache(maxsize=64)
-def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95) -> ScreenPlan:
+def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95, spending: float = 1.0) -> ScreenPlan:
     """Return the plan of a screen of at most ``n_max`` rollouts, with exact error: the one to use when the cap is known.
 
     After n rollouts the policy is broken if the chance, at a rate of exactly ``broken_below``, of having been called broken by now
-    stays within ``(1 - confidence) / 2 * n / n_max``; mirrored for ``worthy_above``. Fewer successes are likelier at lower rates,
+    stays within ``(1 - confidence) / 2 * (n / n_max) ** spending``; mirrored for ``worthy_above``. Fewer successes are likelier at lower rates,
     so the chance is smaller at every higher rate, and the bound holds for all of them.
 
     Population: independent rollouts with one success rate. ``n_max`` is fixed before the first. With few rollouts nothing is ever decided:
     at .5 and 95 % the first chance for 0/n is after about log2 of ``2 n_max / (n alpha)`` rollouts.
 
+    Args:
+        n_max: most rollouts.
+        broken_below: a rate at or above this must not be called broken.
+        worthy_above: a rate below this must not be called worth hardware time.
+        confidence: both wrong verdicts together at most ``1 - confidence``.
+        spending: 1 stops soonest; 2 stops a little later and decides more often by the cap.
+
     Raises:
-        UsageError: a cap outside 1 to 20000, or bars that are not 0 < broken_below <= worthy_above < 1.
+        UsageError: a cap outside 1 to 20000, bars that are not 0 < broken_below <= worthy_above < 1, or a spending outside 1 to 10.
     """
     _check_plan(n_max, broken_below, worthy_above, confidence)
-    alpha = (1 - confidence) / 2
-    broken = _spend(n_max, broken_below, alpha)
-    worthy = tuple(n - failures for n, failures in enumerate(_spend(n_max, 1 - worthy_above, alpha), start=1))  # failures of -1 become n + 1
+    if not 1.0 <= spending <= 10.0:
+        raise UsageError(f"spending {spending}: expected 1 (stop soon) to 10 (stop late)")
+    shares = (1 - confidence) / 2 * (np.arange(1, n_max + 1) / n_max) ** spending
+    broken = _spend(broken_below, shares)
+    worthy = tuple(n - failures for n, failures in enumerate(_spend(1 - worthy_above, shares), start=1))  # failures of -1 become n + 1
     method = f"truncated sequential binomial test, at most {n_max} rollouts"
     return ScreenPlan(broken_below=broken_below, worthy_above=worthy_above, broken_at=broken, worthy_at=worthy, method=method, confidence=confidence)
 
@@ -171,14 +180,14 @@ def screen_course(plan: ScreenPlan, rate: float) -> ScreenCourse:
     return ScreenCourse(chance_broken=broken, chance_worthy=worthy, mean_rollouts=mean)
 
 
-def _spend(n_max: int, rate: float, alpha: float) -> tuple[int, ...]:
-    """Return the most successes after each n that may stop, so that P(stopped by n | rate) <= alpha n / n_max exactly; -1: none."""
+def _spend(rate: float, shares: Floats) -> tuple[int, ...]:
+    """Return the most successes after each n that may stop, so that P(stopped by n | rate) is at most the nth share; -1: none."""
     mass, spent = np.ones(1), 0.0
     bounds: list[int] = []
-    for n in range(1, n_max + 1):
+    for n, share in enumerate(shares, start=1):
         mass = np.append(mass * (1 - rate), 0.0) + np.append(0.0, mass * rate)
         taken = np.cumsum(mass[: int(binom.ppf(0.5, n, rate)) + 1])  # never more successes than the middle
-        bound = int(np.searchsorted(spent + taken, alpha * n / n_max, side="right")) - 1
+        bound = int(np.searchsorted(spent + taken, share, side="right")) - 1
         if bound >= 0:
             spent += float(taken[bound])
             mass[: bound + 1] = 0.0

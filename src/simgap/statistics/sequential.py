@@ -68,7 +68,7 @@ def compare_paired(new: Sequence[bool], old: Sequence[bool], confidence: float =
     y1, y0 = _two_rows(new, old, confidence)
     wins, losses = np.cumsum(y1 > y0).astype(float), np.cumsum(y1 < y0).astype(float)
     up, down = log_e_paired(wins, losses), log_e_paired(losses, wins)
-    return _comparison(y1 - y0, up, down, "paired Beta-mixture e-process", confidence)
+    return _comparison(y1, y0, up, down, "paired Beta-mixture e-process", confidence)
 
 
 def compare_unpaired(new: Sequence[bool], old: Sequence[bool], confidence: float = 0.95) -> SequentialComparison:
@@ -93,7 +93,7 @@ def compare_unpaired(new: Sequence[bool], old: Sequence[bool], confidence: float
     wins, losses = np.cumsum(y1 > y0).astype(float), np.cumsum(y1 < y0).astype(float)
     _, blocks_up, blocks_down = log_e_blocks(y1, y0)
     up, down = log_mean(blocks_up, log_e_paired(wins, losses)), log_mean(blocks_down, log_e_paired(losses, wins))
-    return _comparison(y1 - y0, up, down, "average of the two-sample and the sign e-process", confidence)
+    return _comparison(y1, y0, up, down, "average of the two-sample and the sign e-process", confidence)
 
 
 def compare_scores(new: Sequence[float], old: Sequence[float], confidence: float = 0.95) -> SequentialComparison:
@@ -113,7 +113,34 @@ def compare_scores(new: Sequence[float], old: Sequence[float], confidence: float
     """
     y1, y0 = _two_rows(new, old, confidence)
     up, down = log_capital((y1 - y0 + 1) / 2, 0.5, 1 - confidence)
-    return _comparison(y1 - y0, up, down, "betting on the paired difference of scores", confidence)
+    return _comparison(y1, y0, up, down, "betting on the paired difference of scores", confidence)
+
+
+def anytime_difference(new: Sequence[float] | Floats, old: Sequence[float] | Floats, confidence: float = 0.95) -> Difference:
+    """Return the mean of new minus old over pairs with a betting interval that holds at every look, and so after any stopping rule.
+
+    Population: pairs, matched or not, of successes (0, 1) or scores in [0, 1] whose mean difference, given the past, is one constant.
+    Undefined at n = 0. At n = 1 nearly all of [-1, 1]. If every difference is ruled out the mean was not constant: undefined.
+
+    Source: Waudby-Smith and Ramdas (arXiv:2010.09686), see :func:`simgap.statistics.betting_interval`.
+
+    Args:
+        new: outcomes of the new arm in the order of the trials.
+        old: outcomes of the old arm, paired.
+        confidence: level at which all looks together are covered.
+    """
+    y1, y0 = _two_rows(new, old, confidence)
+    interval = betting_interval(y1 - y0, confidence, bounds=(-1.0, 1.0), name="difference")
+    return Difference(
+        point=interval.point,
+        low=interval.low,
+        high=interval.high,
+        method=interval.method,
+        confidence=confidence,
+        reason=interval.reason.replace("no score", "no pair counts"),
+        n=interval.n,
+        anytime=True,
+    )
 
 
 def ordered_pairs(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome], order: Iterable[int] | None = None) -> tuple[list[bool], list[bool], int]:
@@ -138,7 +165,7 @@ def ordered_pairs(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome], ord
     return wins, others, dropped
 
 
-def _two_rows(new: Sequence[float], old: Sequence[float], confidence: float) -> tuple[Floats, Floats]:
+def _two_rows(new: Sequence[float] | Floats, old: Sequence[float] | Floats, confidence: float) -> tuple[Floats, Floats]:
     check_counts(0, 0, confidence)
     y1, y0 = np.asarray(new, dtype=float), np.asarray(old, dtype=float)
     if y1.shape != y0.shape or y1.ndim != 1:
@@ -148,18 +175,7 @@ def _two_rows(new: Sequence[float], old: Sequence[float], confidence: float) -> 
     return y1, y0
 
 
-def _comparison(differences: Floats, up: Floats, down: Floats, method: str, confidence: float) -> SequentialComparison:
-    interval = betting_interval(differences, confidence, bounds=(-1.0, 1.0), name="difference")
-    difference = Difference(
-        point=interval.point,
-        low=interval.low,
-        high=interval.high,
-        method=interval.method,
-        confidence=confidence,
-        reason=interval.reason.replace("no score", "no pair counts"),
-        n=interval.n,
-        anytime=True,
-    )
+def _comparison(y1: Floats, y0: Floats, up: Floats, down: Floats, method: str, confidence: float) -> SequentialComparison:
     verdict, stopped_at = ComparisonVerdict.UNDECIDED, None
     crossed = np.flatnonzero(np.maximum(up, down) >= math.log(2 / (1 - confidence)))
     if len(crossed):
@@ -168,12 +184,12 @@ def _comparison(differences: Floats, up: Floats, down: Floats, method: str, conf
     largest = float(np.max(np.maximum(up, down), initial=0.0))
     return SequentialComparison(
         verdict=verdict,
-        n=len(differences),
+        n=len(y1),
         stopped_at=stopped_at,
         log_e_new_better=float(up[-1]) if len(up) else 0.0,
         log_e_old_better=float(down[-1]) if len(down) else 0.0,
         p_value=min(1.0, 2 * math.exp(-min(largest, 700.0))),
-        difference=difference,
+        difference=anytime_difference(y1, y0, confidence),
         method=method,
         confidence=confidence,
     )
