@@ -114,16 +114,19 @@ def card_of(checkpoint: Path) -> Card:
 
 
 def env_of(card: Card, name: str | None) -> TaskEnv:
-    """Return the env named, or the only one whose conventions the policy has; it does not render.
+    """Return the env named, or the one its data come from, or the only one whose conventions the policy has; it does not render.
 
     Raises:
         UsageError: no env fits, several do, or the name is unknown.
         ConventionError: the env named has other conventions.
     """
     from simgap.conventions import require_same
-    from simgap.envs import ENVS, make_env
+    from simgap.envs import ENVS, env_names, make_env
     from simgap.errors import UsageError
 
+    learnt_in = [str(e) for e in card.training.get("envs", ())]
+    if name is None and len(learnt_in) == 1 and learnt_in[0] in env_names():
+        name = learnt_in[0]
     envs = {n: make_env(n, image_size=card.architecture.image_size, render=False) for n in ([name] if name else sorted(ENVS))}
     if name:
         require_same(card.action_spec, envs[name].action_spec, what="actions", ours_name="the policy", theirs_name=f"env {name}")
