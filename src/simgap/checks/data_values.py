@@ -149,7 +149,7 @@ def _limits(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float
     found = []
     sides = ((pooled.dataset.action_key, pooled.dataset.spec.action_spec, action), (pooled.dataset.state_key, pooled.dataset.spec.state_spec, state))
     for key, spec, values in sides:
-        slack = 0.02 * (spec.high - spec.low)
+        slack = 0.02 * (spec.high.astype(np.float64) - spec.low)
         outside = ((values < spec.low - slack) | (values > spec.high + slack)).mean(axis=0)
         bad = {n: float(outside[k]) for k, n in enumerate(spec.names) if outside[k] > 0}
         if bad:

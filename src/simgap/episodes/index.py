@@ -114,7 +114,7 @@ def read_info(root: Path) -> DatasetInfo:
     path = root / "meta" / "info.json"
     if not path.is_file():
         if (root / "meta" / "simgap.json").is_file():
-            raise DataError(f"{root} is an unfinished dataset (meta/info.json is missing); finish it with EpisodeWriter.finish()")
+            raise DataError(f"{root} is an unfinished dataset (meta/info.json is missing); run again what was writing it, it goes on where it stopped")
         raise DataError(f"{path} is missing; {root} is no LeRobot dataset folder")
     require_content(path, limit_bytes=64 << 20)
     raw = read_json(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from simgap.episodes.rewrite import Converted, EpisodeWork, fitting_workers, wri
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.video import Codec
 from simgap.episodes.words import convention_words
-from simgap.errors import ConventionError, UsageError, did_you_mean
+from simgap.errors import ConventionError, UsageError
 from simgap.provenance import Stamp
 from simgap.workers import TaskRunner, run_tasks
 
@@ -83,13 +84,14 @@ def require_agreement(ours: Dataset, theirs: Dataset) -> None:
     if not found:
         return
     said = "; ".join(d.what for d in found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
-    for changed in (theirs, ours):
+    stuck = [d for d in found if not d.options]
+    for changed in (theirs, ours) if not stuck else ():
         options = [o for d in found if d.changes_first == (changed is ours) for o in d.options]
         if options:
             out = changed.root.with_name(f"{changed.root.stem}-converted")
             command = " ".join(shlex.quote(w) for w in ["simgap", "data", "convert", str(changed.root), *options, "--out", str(out)])
             raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; convert: {command}")
-    raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; only their owner can say which is meant")
+    raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; no conversion is safe to propose, their owner has to say what belongs to what")
 
 
 def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
@@ -148,36 +150,45 @@ def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, 
         what = f"{role} order differs: {a} has {', '.join(mine)} and {b} has {', '.join(yours)}"
         return Difference(what, ("--order", f"{role}:{','.join(mine)}"))
     only, theirs = [n for n in mine if n not in yours], [n for n in yours if n not in mine]
-    what = f"{role} names differ: only {a} has {only or 'none'}, only {b} has {theirs or 'none'}"
-    if len(only) == len(theirs):
-        paired = _paired(only, theirs)
-        return Difference(what, tuple(word for old, new in paired for word in ("--rename", f"{old}={new}")))
-    return Difference(what, tuple(word for n in (theirs if not only else ()) for word in ("--drop", f"{role}:{n}")))
+    what = f"{role} names differ: only {a} has {_some(only)}, only {b} has {_some(theirs)}"
+    if not only or not theirs:
+        return Difference(what, tuple(word for n in only or theirs for word in ("--drop", f"{role}:{n}")), changes_first=not theirs)
+    pairs = _paired(only, theirs) or []
+    return Difference(what, tuple(word for old, new in pairs for word in ("--rename", f"{old}={new}")))
 
 
-def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair names that are near each other, the rest in order."""
-    left, pairs = list(wanted), []
+def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Pair names that are near each other, and the one that is left on each side; None where that leaves a choice."""
+    left, rest, pairs = list(wanted), [], []
     for old in there:
-        hint = did_you_mean(old, left)
-        near = hint.split("'")[1] if hint.startswith("did you mean") else left[0]
-        left.remove(near)
-        pairs.append((old, near))
-    return pairs
+        near = difflib.get_close_matches(old, left, n=1)
+        if near:
+            left.remove(near[0])
+            pairs.append((old, near[0]))
+        else:
+            rest.append(old)
+    if len(left) != len(rest) or len(left) > 1:
+        return None
+    return pairs + list(zip(rest, left, strict=True))
+
+
+def _some(names: Sequence[str]) -> str:
+    return (", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")) or "none"
 
 
 def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
     a, b = str(ours.root), str(theirs.root)
     mine, yours = set(ours.spec.cameras), set(theirs.spec.cameras)
     only, others = sorted(mine - yours), sorted(yours - mine)
-    renamed = {new: old for old, new in _paired(only, others)} if len(only) == len(others) else {}
+    pairs = _paired(only, others) or []
+    renamed = {new: old for old, new in pairs}
     if only or others:
-        what = f"cameras differ: only {a} has {only or 'none'}, only {b} has {others or 'none'}"
-        if renamed:
-            yield Difference(what, tuple(w for new, old in renamed.items() for w in ("--camera", f"{old}={new}")))
-        else:
+        what = f"cameras differ: only {a} has {_some(only)}, only {b} has {_some(others)}"
+        if bool(only) != bool(others):
             spare = others or only
             yield Difference(what, tuple(w for name in spare for w in ("--drop-camera", name)), changes_first=not others)
+        else:
+            yield Difference(what, tuple(w for old, new in pairs for w in ("--camera", f"{old}={new}")))
     for camera in sorted(mine & (yours | set(renamed))):
         (h, w), (other_h, other_w) = ours.frame_shape(camera)[:2], theirs.frame_shape(renamed.get(camera, camera))[:2]
         if (h, w) != (other_h, other_w):
