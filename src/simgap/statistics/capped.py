@@ -139,6 +139,7 @@ def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False,
             cuts[n - 1] = heights[count - 1]
             spent = spent + taken[:, count - 1]
             mass[:, np.abs(z) >= cuts[n - 1]] = 0.0
+    cuts.flags.writeable = False  # designs are shared
     return CappedDesign(n_max=n_max, cuts=cuts, paired=paired, confidence=confidence)
 
 
