@@ -97,7 +97,7 @@ def test_networks_take_any_frame_size(size: int, pool: Pool) -> None:
 
 
 def test_networks_outside_their_range_are_refused() -> None:
-    for change in ({"image_size": 32}, {"width": 12}, {"cameras": ()}, {"chunk": 0}):
+    for change in ({"image_size": 3}, {"width": 12}, {"cameras": ()}, {"chunk": 0}, {"stem": 3}, {"grippers": (3,)}, {"flow_steps": 0}):
         with pytest.raises(UsageError):
             replace(make_card().architecture, **change)
 

@@ -29,6 +29,8 @@ from simgap.provenance import content_hash
 __all__ = ["CACHE", "concatenate", "load_frames"]
 
 _CACHE_VERSION = "frames-1"
+MOST_GOALS = 64
+"""Different tasks of one dataset up to which each can be an input of its own."""
 IN_FLIGHT_BYTES = 256 << 20
 """Decoded frames that may wait to be written, over all threads."""
 _MOST_IN_MEMORY = 0.5
@@ -75,6 +77,7 @@ def load_frames(
     starts = np.concatenate([[0], np.cumsum([len(a) for a in actions])]).astype(np.int64)
     fingerprint = dataset.fingerprint
     images = _images(dataset, wanted, starts, fingerprint, progress, threads)
+    goals, goal = _goals(dataset, starts)
     return FrameTable(
         images=images,
         state=np.concatenate(states),
@@ -83,7 +86,20 @@ def load_frames(
         action_spec=dataset.spec.action_spec,
         state_spec=dataset.spec.state_spec,
         fingerprint=fingerprint,
+        env=str(dataset.spec.stamp.fields.get("env", "")),
+        goals=goals,
+        goal=goal,
     )
+
+
+def _goals(dataset: Dataset, starts: NDArray[np.int64]) -> tuple[tuple[str, ...], NDArray[np.float32] | None]:
+    """Return the tasks of a dataset and which one each frame belongs to; nothing where an episode names none, or they are too many to be choices."""
+    named = [entry.tasks[0] if entry.tasks else "" for entry in dataset.entries]
+    goals = tuple(sorted(set(named)))
+    if not goals or "" in goals or len(goals) > MOST_GOALS:
+        return (), None
+    choice = np.array([goals.index(name) for name in named], dtype=np.int64)
+    return goals, np.eye(len(goals), dtype=np.float32)[np.repeat(choice, np.diff(starts))]
 
 
 def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
@@ -105,6 +121,7 @@ def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
             raise ConventionError(f"images differ: {first.fingerprint[:12]} has {shapes[0]}, {other.fingerprint[:12]} has {shapes[1]}; render or resize alike")
     offsets = np.cumsum([0] + [len(t) for t in tables[:-1]])
     starts = [t.episode_start[:-1] + o for t, o in zip(tables, offsets, strict=True)]
+    goals, goal = _united_goals(tables)
     return FrameTable(
         images={c: np.concatenate([t.images[c] for t in tables]) for c in first.images},
         state=np.concatenate([t.state for t in tables]),
@@ -112,8 +129,23 @@ def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
         episode_start=np.concatenate([*starts, [sum(len(t) for t in tables)]]).astype(np.int64),
         action_spec=first.action_spec,
         state_spec=first.state_spec,
+        env=first.env if all(t.env == first.env for t in tables) else "",
         fingerprint=first.fingerprint if len(tables) == 1 else content_hash([t.fingerprint for t in tables]),
+        goals=goals,
+        goal=goal,
     )
+
+
+def _united_goals(tables: Sequence[FrameTable]) -> tuple[tuple[str, ...], NDArray[np.float32] | None]:
+    given = [(t.goals, t.goal) for t in tables if t.goal is not None]
+    if len(given) < len(tables):
+        return (), None
+    goals = tuple(sorted({g for names, _ in given for g in names}))
+    columns = []
+    for names, goal in given:
+        columns.append(np.zeros((len(goal), len(goals)), dtype=np.float32))
+        columns[-1][:, [goals.index(n) for n in names]] = goal
+    return goals, np.concatenate(columns)
 
 
 def _images(

@@ -28,11 +28,21 @@ class FrameTable:
     state_spec: StateSpec
     fingerprint: str
     """Content hash of the dataset."""
+    env: str = ""
+    """Env the episodes were made in, as the dataset's stamp says; empty for recorded ones."""
+    goals: tuple[str, ...] = ()
+    """Tasks in words that episodes ask for; empty where nobody says."""
+    goal: NDArray[np.float32] | None = None
+    """``(N, G)``, one 1 a row: which of :attr:`goals` a frame's episode asks for."""
 
     def __post_init__(self) -> None:
         n = len(self.action)
         if len(self.state) != n or any(len(v) != n for v in self.images.values()) or int(self.episode_start[-1]) != n:
             raise DataError(f"frame table {self.fingerprint[:12]}: columns of different length")
+        if self.goal is not None and (self.goal.shape != (n, len(self.goals)) or len(set(self.goals)) != len(self.goals)):
+            raise DataError(
+                f"frame table {self.fingerprint[:12]}: goals {list(self.goals)} for a goal column of shape {self.goal.shape}; expected {n} rows, a column each"
+            )
 
     def __len__(self) -> int:
         return len(self.action)

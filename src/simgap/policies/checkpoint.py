@@ -44,6 +44,8 @@ class Card:
     weights_hash: str = ""
     domains: tuple[str, ...] = ()
     """Names of the inputs that tell where a sample comes from; empty for a policy that is not told."""
+    goals: tuple[str, ...] = ()
+    """Names of the inputs that tell what is to be done; empty for a policy that is not told."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -59,7 +61,9 @@ class Card:
             "training": dict(self.training),
             "parent": self.parent,
             "weights_hash": self.weights_hash,
-        } | ({"domains": list(self.domains)} if self.domains else {})
+            **({"domains": list(self.domains)} if self.domains else {}),
+            **({"goals": list(self.goals)} if self.goals else {}),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Card:
@@ -82,6 +86,7 @@ class Card:
                 parent=data["parent"],
                 weights_hash=str(data["weights_hash"]),
                 domains=tuple(str(d) for d in data.get("domains", ())),
+                goals=tuple(str(g) for g in data.get("goals", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
@@ -93,6 +98,10 @@ class Card:
     def hash(self) -> str:
         """Content hash of the whole card, weights included through their hash."""
         return content_hash(self.to_json())
+
+    def tested_hash(self, executor: ExecutorSpec) -> str:
+        """Return the hash of what a rollout tests: these weights under that executor, which need not be the recommended one."""
+        return content_hash([self.hash, str(executor)])
 
 
 def write_checkpoint(path: Path, card: Card, weights: Mapping[str, torch.Tensor]) -> Card:
@@ -125,7 +134,14 @@ def read_card(path: Path) -> Card:
 
 
 def load_policy(
-    path: Path, *, bf16: bool = False, threads: int | None = None, block: int | None = None, device: str = "cpu", domain: str = "real"
+    path: Path,
+    *,
+    bf16: bool = False,
+    threads: int | None = None,
+    block: int | None = None,
+    device: str = "cpu",
+    domain: str = "real",
+    goal: str | None = None,
 ) -> CnnPolicy:
     """Load a policy for inference.
 
@@ -137,6 +153,7 @@ def load_policy(
             others came with it. None predicts a batch as it comes (differences of about 1e-6 between batch sizes).
         device: torch device.
         domain: what a policy that was told where its samples come from is told now; a simulator says ``"sim"``. Others ignore it.
+        goal: what a policy with goals does where nobody says it with the observation. Others ignore it.
 
     Raises:
         DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the card.
@@ -153,6 +170,8 @@ def load_policy(
         provenance={"weights": card.weights_hash, "data": list(card.data), "parent": card.parent},
         domains=card.domains,
         domain=domain,
+        goals=card.goals,
+        goal=goal,
         bf16=bf16,
         threads=threads,
         block=block,

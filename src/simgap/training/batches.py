@@ -25,11 +25,15 @@ class Batch:
     images: tuple[NDArray[np.uint8], ...]
     """Per camera ``(B, H, W, 3)``."""
     state: NDArray[np.float32]
-    """``(B, S)`` normalised; ``(B, S + 2)`` for a policy that is told the domain."""
+    """``(B, S)`` normalised; the domain and the goal follow for a policy that is told them."""
     target: NDArray[np.float32]
     """``(B, chunk, A)`` normalised."""
     mask: NDArray[np.float32]
     """``(B, chunk)``, 0 past the end of the episode."""
+    noise: NDArray[np.float32] | None = None
+    """``(B, chunk, refined)`` for a head that denoises."""
+    time: NDArray[np.float32] | None = None
+    """``(B,)`` how far each sample is on its way from noise to action."""
 
 
 def quotas(shares: Sequence[float], batch: int, steps: int) -> NDArray[np.int64]:
@@ -75,6 +79,7 @@ class BatchSource:
         chunk: int,
         counts: NDArray[np.int64],
         domains: NDArray[np.float32] | None = None,
+        goals: Sequence[NDArray[np.float32]] | None = None,
     ) -> None:
         """Prepare normalised columns; frames stay where they are.
 
@@ -86,9 +91,10 @@ class BatchSource:
             chunk: future steps in a target.
             counts: samples of each table in each batch, ``(steps, T)``.
             domains: ``(T, 2)`` inputs that tell where a table's samples come from; None for a policy that is not told.
+            goals: per table ``(N, G)`` inputs that tell what is to be done; None for a policy that is not told.
         """
         self._counts = counts
-        self._domains = domains
+        self._domains, self._goals = domains, goals
         self._before = np.cumsum(counts, axis=0) - counts
         self._rows = [np.asarray(r) for r in rows]
         self._frames = [[t.images[c] for c in cameras] for t in tables]
@@ -116,11 +122,12 @@ class BatchSource:
         return self._assemble(chosen, self._told(self._state[table][rows], chosen), None)
 
     def _told(self, state: NDArray[np.float32], chosen: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        """Return states with the domain of each sample beside them; neither noise nor dropout touches it."""
-        if self._domains is None:
-            return state
-        told = np.repeat(self._domains, [len(rows) for rows in chosen], axis=0)
-        return np.concatenate([state, told], axis=1)
+        """Return states with domain and goal of each sample beside them; neither noise nor dropout touches those."""
+        if self._domains is not None:
+            state = np.concatenate([state, np.repeat(self._domains, [len(rows) for rows in chosen], axis=0)], axis=1)
+        if self._goals is not None:
+            state = np.concatenate([state, np.concatenate([g[rows] for g, rows in zip(self._goals, chosen, strict=True)])], axis=1)
+        return state
 
     def _chosen(self, table: int, seed: int, step: int) -> NDArray[np.int64]:
         rows, count = self._rows[table], int(self._counts[step, table])
@@ -187,6 +194,13 @@ def _last_row(table: FrameTable) -> NDArray[np.int64]:
 def split(batch: Batch, shards: int) -> list[Batch]:
     """Deal a batch out to shards like cards, so that each gets its share of every table."""
     return [
-        Batch(images=tuple(i[s::shards] for i in batch.images), state=batch.state[s::shards], target=batch.target[s::shards], mask=batch.mask[s::shards])
+        Batch(
+            images=tuple(i[s::shards] for i in batch.images),
+            state=batch.state[s::shards],
+            target=batch.target[s::shards],
+            mask=batch.mask[s::shards],
+            noise=None if batch.noise is None else batch.noise[s::shards],
+            time=None if batch.time is None else batch.time[s::shards],
+        )
         for s in range(shards)
     ]

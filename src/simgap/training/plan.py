@@ -43,6 +43,10 @@ class Plan:
     """Where each table comes from, where that is known."""
     domains: NDArray[np.float32] | None = None
     """``(T, 2)`` inputs of each table for a policy that is told its domain."""
+    goals: tuple[str, ...] = ()
+    """Tasks that the policy is told apart; empty for one that is not told."""
+    goal_columns: tuple[NDArray[np.float32], ...] | None = None
+    """Per table ``(N, G)`` which of :attr:`goals` each frame's episode asks for."""
 
 
 def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None = None) -> Plan:
@@ -66,13 +70,14 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
     require_alike(tables)
     known = _known(tables, spec, kinds)
     parent = None if spec.init_from is None else read_card(spec.init_from)
+    goals, columns = goal_inputs(tables, spec, parent)
     if parent is None:
         normaliser = Normaliser(
             state=fit_range([t.state for t in tables], tables[0].state_spec, spec.range_method),
             action=fit_range([t.action for t in tables], tables[0].action_spec, spec.range_method),
             method=spec.range_method,
         )
-        architecture = _fresh_architecture(tables[0], spec)
+        architecture = _fresh_architecture(tables[0], spec, len(goals))
     else:
         _require_parent_fits(parent, tables)
         if bool(parent.domains) != spec.domain_input:
@@ -93,7 +98,43 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         counts=counts,
         kinds=known,
         domains=domain_columns(known) if spec.domain_input and known is not None else None,
+        goals=goals,
+        goal_columns=columns,
     )
+
+
+def goal_inputs(tables: Sequence[FrameTable], spec: TrainSpec, parent: Card | None) -> tuple[tuple[str, ...], tuple[NDArray[np.float32], ...] | None]:
+    """Return the goals of a policy and each table's column of them; a fine-tune keeps its parent's, in its parent's order.
+
+    Raises:
+        UsageError: a table names no goals, its parent was told otherwise, or its parent does not know one.
+    """
+    if parent is not None and bool(parent.goals) != spec.goal_input:
+        raise UsageError(
+            f"the parent was {'' if parent.goals else 'not '}told the goal of its samples; a fine-tune has to do the same (goal_input, --goal-input)"
+        )
+    if not spec.goal_input:
+        return (), None
+    silent = [t.fingerprint[:12] for t in tables if t.goal is None]
+    if silent:
+        raise UsageError(
+            f"data {', '.join(silent)} do not name the task of every episode, and the policy is to be told it; name tasks, or leave out goal_input"
+        )
+    found = sorted({g for t in tables for g in t.goals})
+    goals = tuple(found) if parent is None else parent.goals
+    unknown = [g for g in found if g not in goals]
+    if unknown:
+        raise UsageError(
+            f"the data ask for {unknown}, the parent knows {list(goals)}: no input is left for a new goal; leave those episodes out or train from scratch"
+        )
+    columns = []
+    for t in tables:
+        assert t.goal is not None  # refused above
+        places = [goals.index(g) for g in t.goals]
+        column = np.zeros((len(t), len(goals)), dtype=np.float32)
+        column[:, places] = t.goal
+        columns.append(column)
+    return goals, tuple(columns)
 
 
 def _known(tables: Sequence[FrameTable], spec: TrainSpec, kinds: Sequence[EvidenceKind] | None) -> tuple[EvidenceKind, ...] | None:
@@ -141,23 +182,29 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         normaliser=plan.normaliser,
         data=tuple(t.fingerprint for t in tables),
         executor=parse_executor(spec.executor),
-        training={"spec": spec.to_json(), "mixture": mixture, "real": real, "apart": apart, "torch": library_version("torch"), **training},
+        training={"spec": spec.to_json(), "mixture": mixture, "real": real, "apart": apart, "envs": sorted({t.env for t in tables} - {""}), "torch": library_version("torch"), **training},
         domains=DOMAINS if plan.domains is not None else (),
+        goals=plan.goals,
         parent=None if plan.parent is None else plan.parent.weights_hash,
     )
 
 
-def _fresh_architecture(table: FrameTable, spec: TrainSpec) -> CnnSpec:
+def _fresh_architecture(table: FrameTable, spec: TrainSpec, goals: int) -> CnnSpec:
     told = len(DOMAINS) if spec.domain_input else 0
     return CnnSpec(
         cameras=tuple(sorted(table.images)),
         image_size=next(iter(table.images.values())).shape[1],
-        state_size=len(table.state_spec) + told,
+        state_size=len(table.state_spec) + told + goals,
         action_size=len(table.action_spec),
         chunk=spec.chunk,
         width=spec.width,
         hidden=spec.hidden,
         pool=spec.pool,
+        head=spec.head,
+        stem=spec.stem,
+        grippers=tuple(int(i) for i in np.flatnonzero(table.action_spec.gripper_mask)) if spec.gripper_head else (),
+        flow_steps=spec.flow_steps,
+        flow_target=spec.flow_target,
     )
 
 

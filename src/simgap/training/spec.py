@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from simgap.errors import UsageError
 from simgap.policies.cnn import Pool
 from simgap.policies.execution import parse_executor
+from simgap.policies.heads import FlowTarget, FlowTime, Head
 from simgap.policies.normaliser import RangeMethod
+
+_LATER = frozenset(
+    ("head", "stem", "gripper_head", "gripper_weight", "flow_steps", "flow_target", "flow_time", "goal_input", "frozen", "adapter_rank", "adapter_parts")
+)
+"""Fields that the first requests did not have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +41,17 @@ class TrainSpec:
     width: int = 32
     hidden: int = 256
     pool: Pool = Pool.SPATIAL_SOFTMAX
+    head: Head = Head.L1
+    """Like every field of the shape ignored in a fine-tune."""
+    stem: int | None = None
+    """Stride of the first layer; None takes it from the frame size."""
+    gripper_head: bool = False
+    """Give grippers a linear head of their own beside whatever the other dimensions have."""
+    gripper_weight: float = 1.0
+    """Weight of gripper dimensions in the loss."""
+    flow_steps: int = 5
+    flow_target: FlowTarget = FlowTarget.ACTION
+    flow_time: FlowTime = FlowTime.BETA
     range_method: RangeMethod = RangeMethod.MIN_MAX
     """How the normaliser is fitted; a fine-tune keeps its parent's normaliser."""
     shift_px: int = 3
@@ -47,6 +64,14 @@ class TrainSpec:
     """Share of real (or surrogate) samples in every batch; None mixes by the shares of the tables alone."""
     domain_input: bool = False
     """Tell the policy whether a sample is simulated or real by two further inputs; a fine-tune has to do as its parent did."""
+    goal_input: bool = False
+    """Tell the policy which task an episode asks for, by one input for each of the data's tasks; a fine-tune has to do as its parent did."""
+    frozen: tuple[str, ...] = ()
+    """Parts of the network that a fine-tune leaves as they are: names of submodules, such as ``encoders``."""
+    adapter_rank: int = 0
+    """Rank of low-rank adapters that a fine-tune learns instead of weights; merged into the weights at the end. 0 has none."""
+    adapter_parts: tuple[str, ...] = ("trunk", "head", "denoiser", "gripper_head")
+    """Parts of the network whose linear layers and convolutions get adapters."""
     validation_share: float = 0.0
     """Share of each table's episodes that is held out for a loss that is logged and never selects anything."""
     seed: int = 0
@@ -69,6 +94,10 @@ class TrainSpec:
         wrong |= {n: getattr(self, n) for n in shares if not 0.0 <= getattr(self, n) < 1.0}
         if self.p_real is not None and not 0.0 <= self.p_real <= 1.0:
             wrong |= {"p_real": self.p_real}
+        if self.adapter_rank < 0 or not math.isfinite(self.gripper_weight) or self.gripper_weight <= 0:
+            wrong |= {"adapter_rank": self.adapter_rank, "gripper_weight": self.gripper_weight}
+        if (self.frozen or self.adapter_rank) and self.init_from is None:
+            raise UsageError("frozen parts and adapters keep weights of a parent, and there is none; name one (init_from, --from), or train everything")
         if wrong or self.learning_rate <= 0 or self.shift_px < 0 or self.proprioception_noise < 0 or self.clip <= 0:
             raise UsageError(f"training spec out of range ({wrong or self}): counts start at 1, shares lie in [0, 1), rates are positive")
         parse_executor(self.executor)
@@ -86,12 +115,12 @@ class TrainSpec:
         return min(self.ema, (1.0 + step) / (10.0 + step), max(0.0, 1.0 - 10.0 / self.steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self) | {
-            "init_from": None if self.init_from is None else str(self.init_from),
-            "pool": str(self.pool),
-            "range_method": str(self.range_method),
-        }
+        """Return plain JSON values; what came later and is at its default is left out, so that old requests stay the same."""
+        words = {n: str(getattr(self, n)) for n in ("pool", "range_method", "head", "flow_target", "flow_time")}
+        lists = {n: list(getattr(self, n)) for n in ("frozen", "adapter_parts")}
+        whole = asdict(self) | words | lists | {"init_from": None if self.init_from is None else str(self.init_from)}
+        defaults = {f.name: f.default for f in fields(self) if f.name in _LATER}
+        return {k: v for k, v in whole.items() if k not in defaults or getattr(self, k) != defaults[k]}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +131,7 @@ class TrainProgress:
     """Steps done."""
     total: int
     loss: float
-    """Mean L1 over the last interval, normalised units."""
+    """Mean training loss over the last interval, normalised units; of the head's own kind, so two heads' losses are no comparison."""
     learning_rate: float
     observations_per_s: float
     eta_s: float

@@ -14,11 +14,13 @@ from simgap.errors import UsageError
 from simgap.policies.checkpoint import CARD, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash
+from simgap.training.open_loop import NEVER_SELECTS
 from simgap.training.plan import make_card, make_plan
 from simgap.training.resume import FILE as RESUME_FILE
 from simgap.training.resume import append_log, read_resume, trim_log, write_resume
 from simgap.training.run import TrainingRun
 from simgap.training.spec import TrainProgress, TrainSpec
+from simgap.training.team import Team, joined
 from simgap.types import EvidenceKind
 
 
@@ -53,40 +55,67 @@ def train(
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside a parent's range, or a loss that is not finite.
     """
-    request = _request(tables, shares, spec, kinds)
+    with joined(spec.device) as team:
+        return _train(tables, shares, spec, out, progress, kinds, team)
+
+
+def _train(
+    tables: Sequence[FrameTable],
+    shares: Sequence[float] | None,
+    spec: TrainSpec,
+    out: Path,
+    progress: Callable[[TrainProgress], None] | None,
+    kinds: Sequence[EvidenceKind] | None,
+    team: Team,
+) -> Path:
+    request = _request(tables, shares, spec, kinds, team.size)
     if (out / CARD).is_file():
         if read_card(out).training.get("request") != request:
             raise UsageError(f"{out} holds a finished checkpoint of another spec or other data; give another folder, or delete it to start again")
         return out
     plan = make_plan(tables, shares, spec, kinds)
     out.mkdir(parents=True, exist_ok=True)
-    with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec)) as run:
+    with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec, team)) as run:
         state = read_resume(out, request)
-        trim_log(out, 0 if state is None else state.step)
+        team.wait()  # nobody may write before everybody has read
+        if team.leads:
+            trim_log(out, 0 if state is None else state.step)
         if state is not None:
             run.restore(state)
-        _loop(run, spec, out, request, progress)
-        record = {"request": request, "last_loss": run.last_loss, "validation_loss_never_selects": run.validation_loss()}
-        write_checkpoint(out, make_card(tables, shares, spec, plan, record), run.averaged)
-    (out / RESUME_FILE).unlink(missing_ok=True)
+        _loop(run, spec, out if team.leads else None, request, progress)
+        if team.leads:
+            held_out = run.held_out()
+            record = {"request": request, "last_loss": run.last_loss, "validation_loss_never_selects": None if held_out is None else held_out[0]}
+            if held_out is not None:
+                record[NEVER_SELECTS] = held_out[1]
+                append_log(out, {"step": run.step, NEVER_SELECTS: held_out[1]})
+            if team.size > 1:
+                record["processes"] = team.size
+            write_checkpoint(out, make_card(tables, shares, spec, plan, record), run.export())
+            (out / RESUME_FILE).unlink(missing_ok=True)
+        team.wait()
     return out
 
 
-def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None) -> str:
+def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None, processes: int) -> str:
     parent = None if spec.init_from is None else read_card(spec.init_from).weights_hash
     # The parent counts by its weights, not its path; how often a run logs or saves does not change what it learns.
     asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")} | {"init_from": parent}
     if spec.p_real is None and not spec.domain_input:  # where data come from decides nothing then
         asked, kinds = {k: v for k, v in asked.items() if k not in ("p_real", "domain_input")}, None
-    parts = {"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]}
-    return content_hash(parts if kinds is None else parts | {"kinds": [str(k) for k in kinds]})
+    parts: dict[str, object] = {"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]}
+    if kinds is not None:
+        parts["kinds"] = [str(k) for k in kinds]
+    if processes > 1:  # sums over another number of processes differ in the last bit
+        parts["processes"] = processes
+    return content_hash(parts)
 
 
-def _loop(run: TrainingRun, spec: TrainSpec, out: Path, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
+def _loop(run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
     since, losses, began = run.step, [], time.monotonic()
     while run.step < spec.steps:
         losses.append(run.advance(run.draw()))
-        if run.step % spec.checkpoint_every_steps == 0 and run.step < spec.steps:
+        if out is not None and run.step % spec.checkpoint_every_steps == 0 and run.step < spec.steps:
             write_resume(out, request, run.state())
         if run.step % spec.log_every and run.step < spec.steps:
             continue
@@ -102,6 +131,8 @@ def _loop(run: TrainingRun, spec: TrainSpec, out: Path, request: str, progress: 
             eta_s=(spec.steps - run.step) / rate,
         )
         since, losses, began = run.step, [], now
+        if out is None:
+            continue
         append_log(out, {"step": report.step, "loss": report.loss, "learning_rate": report.learning_rate, "observations_per_s": report.observations_per_s})
         if progress is not None:
             progress(report)
