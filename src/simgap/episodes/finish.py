@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from simgap.episodes.layout import (
 )
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.stats import StreamingStatistics, image_statistics
-from simgap.episodes.tables import HISTOGRAMS, VIDEOS, features, number_frames, number_row, plain_rate, task_table, to_bytes
+from simgap.episodes.tables import SUMMARY, Summary, features, number_frames, number_row, plain_rate, task_table, to_bytes
 from simgap.errors import DataError
 from simgap.provenance import file_hash
 
@@ -52,22 +52,17 @@ def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
     pool = _Pool(root, spec)
     tasks: dict[str, int] = {}
     for index in range(len(done)):
-        row = read_row(root / episodes_path(index))
-        frames = _numeric_frames(root / data_path(index))
-        if frames.num_rows != row.length:
-            raise DataError(
-                f"{root / data_path(index)} has {frames.num_rows} frames, its episode row says {row.length}; delete both and write the episode again"
-            )
-        task = tasks.setdefault(row.task, len(tasks))
-        number_frames(root / data_path(index), row.length, pool.frames, task)
-        number_row(root / episodes_path(index), row.length, pool.frames)
-        pool.add(index, row, task, frames)
+        summary, frames = read_frames(root / data_path(index))
+        task = tasks.setdefault(summary.task, len(tasks))
+        number_frames(root / data_path(index), summary.length, pool.frames, task)
+        number_row(root / episodes_path(index), summary.length, pool.frames)
+        pool.add(index, summary, task, frames)
     _commit_json(root / "meta" / "stats.json", pool.statistics())
     commit(root / "meta" / "tasks.parquet", to_bytes(task_table(list(tasks))))
     sync_filesystem(root / "meta")  # the numbers were written in place
     fingerprint = content_fingerprint(root, spec.to_json())
-    summary = {"schema": SCHEMA, "spec": spec.to_json(), "fingerprint": fingerprint, "episodes": len(done), "frames": pool.frames}
-    _commit_json(root / SIMGAP_JSON, summary)
+    ours = {"schema": SCHEMA, "spec": spec.to_json(), "fingerprint": fingerprint, "episodes": len(done), "frames": pool.frames}
+    _commit_json(root / SIMGAP_JSON, ours)
     _commit_json(root / "meta" / "info.json", _info(spec, pool.schema, len(done), pool.frames, len(tasks)))
     return fingerprint
 
@@ -80,49 +75,32 @@ def _require_whole(root: Path, done: set[int]) -> None:
         raise DataError(f"{root} lacks episodes {missing[:8]}{' ...' if len(missing) > 8 else ''} of 0..{max(done)}; write them, then finish")
 
 
-class Row(NamedTuple):
-    """What a row file says that finishing needs."""
-
-    length: int
-    task: str
-    histograms: dict[str, NDArray[np.int64]]
-    """Camera -> ``(3, 256)``."""
-    videos: dict[str, str]
-    """Camera -> SHA-256 of its video."""
-
-
-def read_row(path: Path) -> Row:
-    """Read a row file of ours.
+def read_frames(path: Path) -> tuple[Summary, pa.Table]:
+    """Read the numbers of an episode of ours, and what its footer says of it; PNG frames stay unread.
 
     Raises:
         DataError: it is damaged.
     """
     try:
-        table = pq.ParquetFile(path).read(columns=["tasks", "length"], use_threads=False)
-        metadata = table.schema.metadata
-        histograms = {camera: np.array(h, dtype=np.int64) for camera, h in json.loads(metadata[HISTOGRAMS]).items()}
-        return Row(int(table["length"][0].as_py()), str(table["tasks"][0].as_py()[0]), histograms, json.loads(metadata[VIDEOS]))
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
+        file = pq.ParquetFile(path)
+        summary = Summary.from_text(file.metadata.metadata[SUMMARY])
+        table = file.read(columns=[name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)], use_threads=False)
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} cannot be read ({error!r}); delete it and write the episode again") from error
+    if table.num_rows != summary.length:
+        raise DataError(f"{path} has {table.num_rows} frames, its footer says {summary.length}; delete it and write the episode again")
+    return summary, table
 
 
 def is_sound(root: Path, spec: DatasetSpec, index: int) -> bool:
     """Return whether an episode is on disk as it was written: its tables can be read whole and its videos have their hashes."""
     try:
-        row = read_row(root / episodes_path(index))
-        frames = _read(root / data_path(index))
+        summary, _ = read_frames(root / data_path(index))
+        whole = [pq.ParquetFile(root / place(index)).read(use_threads=False) for place in (data_path, episodes_path)]
         hashes = {camera: file_hash(root / video_path(index, IMAGE_PREFIX + camera)) for camera in (spec.cameras if spec.has_videos else ())}
-    except (DataError, OSError):
+    except (DataError, OSError, pa.ArrowException):
         return False
-    return frames.num_rows == row.length and hashes == row.videos
-
-
-def _numeric_frames(path: Path) -> pa.Table:
-    try:
-        file = pq.ParquetFile(path)
-        return file.read(columns=[name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)], use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
+    return whole[1]["length"].to_pylist() == [summary.length] and hashes == summary.videos
 
 
 class _Pool:
@@ -136,20 +114,20 @@ class _Pool:
         self.frames = 0
         self.schema = pa.schema([])
 
-    def add(self, index: int, row: Row, task: int, frames: pa.Table) -> None:
+    def add(self, index: int, summary: Summary, task: int, frames: pa.Table) -> None:
         if index == 0:
             self.schema = frames.schema
             self._columns = {name: StreamingStatistics(folder=self._root / "meta") for name in frames.column_names}
         elif not frames.schema.equals(self.schema):
             odd = sorted({f.name for f in set(self.schema) ^ set(frames.schema)}) or ["order"]
             raise DataError(f"{self._root}: columns {odd} of episode {index} differ from those of episode 0; every episode needs the same extras")
-        numbers = {"index": np.arange(self.frames, self.frames + row.length), "task_index": np.full(row.length, task)}
+        numbers = {"index": np.arange(self.frames, self.frames + summary.length), "task_index": np.full(summary.length, task)}
         for name, values in numbers.items():
             frames = frames.set_column(frames.column_names.index(name), name, pa.array(values))
         self._waiting.append(frames)
         for camera, total in self._histograms.items():
-            total += row.histograms[camera]
-        self.frames += row.length
+            total += summary.histograms[camera]
+        self.frames += summary.length
         if len(self._waiting) >= _BATCH:
             self._drain()
 
@@ -205,13 +183,6 @@ def _info(spec: DatasetSpec, schema: pa.Schema, episodes: int, frames: int, task
         "video_path": VIDEO_PATH_30 if spec.has_videos else None,
         "features": features(spec, schema),
     }
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        return pq.ParquetFile(path).read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it and write the episode again") from error
 
 
 def _commit_json(path: Path, value: Any) -> None:

@@ -19,7 +19,7 @@ from simgap.episodes.files import commit, commit_new, sweep, sync_filesystem
 from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
-from simgap.episodes.tables import episode_row, frame_table, numeric_columns, to_bytes
+from simgap.episodes.tables import SUMMARY, Summary, episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.unsynced import Doubt, Group, doubt
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
@@ -95,11 +95,13 @@ class EpisodeWriter:
         columns = numeric_columns(episode, spec, index)
         given = encoded or {}
         videos = {c: given.get(c) or self._encoder.encode(episode.images[c]) for c in spec.cameras} if self._encoder else {}
-        row = to_bytes(episode_row(columns, episode, spec, index, videos), with_schema=False)
+        summary = Summary.of(episode, spec, videos)
+        row = to_bytes(episode_row(columns, episode, spec, index, summary), with_schema=False)
+        frames = to_bytes(frame_table(columns, episode, spec), metadata={SUMMARY: summary.to_text()})
         if self._group:
             self._group.begin()
         durable = self._group is None
-        commit(root / data_path(index), to_bytes(frame_table(columns, episode, spec)), durable=durable)
+        commit(root / data_path(index), frames, durable=durable)
         for camera, video in videos.items():
             commit(root / video_path(index, IMAGE_PREFIX + camera), video, durable=durable)
         commit(mark, row, durable=durable)

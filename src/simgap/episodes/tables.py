@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,50 @@ from simgap.errors import DataError
 from simgap.provenance import canonical_json
 from simgap.types import Episode
 
-HISTOGRAMS = b"simgap.image_histograms"
-"""Metadata of an episode row: camera -> ``(3, 256)`` counts, so that pooled image statistics stay exact."""
-VIDEOS = b"simgap.videos"
-"""Metadata of an episode row: camera -> SHA-256 of its video, so that a crash of the machine cannot pass for a whole episode."""
+SUMMARY = b"simgap.episode"
+"""Metadata of a frame table: what finishing needs of an episode (:class:`Summary`), so that it opens one file of each."""
 _DTYPES = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
-def to_bytes(table: pa.Table, *, with_schema: bool = True) -> bytes:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What there is to know of an episode beside its numbers."""
+
+    length: int
+    task: str
+    histograms: Mapping[str, NDArray[np.int64]]
+    """Camera -> ``(3, 256)`` counts of :func:`~simgap.episodes.stats.image_histogram`: pooled image statistics stay exact."""
+    videos: Mapping[str, str]
+    """Camera -> SHA-256 of its video file, so that a crash of the machine cannot pass for a whole episode."""
+
+    @classmethod
+    def of(cls, episode: Episode, spec: DatasetSpec, videos: Mapping[str, bytes]) -> Summary:
+        """Sum up an episode whose videos have been encoded."""
+        return cls(
+            length=len(episode),
+            task=episode.task or spec.task_default,
+            histograms={camera: image_histogram(episode.images[camera]) for camera in sorted(spec.cameras)},
+            videos={camera: hashlib.sha256(video).hexdigest() for camera, video in sorted(videos.items())},
+        )
+
+    def to_text(self) -> str:
+        """Return it as JSON."""
+        values = {"length": self.length, "task": self.task, "histograms": {c: h.tolist() for c, h in self.histograms.items()}, "videos": dict(self.videos)}
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: bytes) -> Summary:
+        """Rebuild it from :meth:`to_text`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        values = json.loads(text)
+        histograms = {str(c): np.array(h, dtype=np.int64).reshape(3, 256) for c, h in values["histograms"].items()}
+        return cls(length=int(values["length"]), task=str(values["task"]), histograms=histograms, videos=dict(values["videos"]))
+
+
+def to_bytes(table: pa.Table, *, with_schema: bool = True, metadata: Mapping[bytes, str] | None = None) -> bytes:
     """Return a table as Parquet bytes: plain pages in one row group, equal bytes for equal tables.
 
     Tables of one episode are a few KB; compression, dictionaries and statistics would cost more time than they save space.
@@ -37,14 +74,13 @@ def to_bytes(table: pa.Table, *, with_schema: bool = True) -> bytes:
     Args:
         table: its schema metadata is kept.
         with_schema: False leaves out Arrow's own copy of the schema, half of a small file; fixed-size lists come back as lists.
+        metadata: further entries of the footer.
     """
     sink = pa.BufferOutputStream()
-    metadata = table.schema.metadata or {}
-    schema = table.schema if with_schema else table.schema.remove_metadata()
-    with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=False, write_statistics=False, store_schema=with_schema) as writer:
-        writer.write_table(table if with_schema else table.replace_schema_metadata(None), row_group_size=max(1, table.num_rows))
-        if not with_schema:
-            writer.add_key_value_metadata({key.decode(): value.decode() for key, value in metadata.items()})
+    with pq.ParquetWriter(sink, table.schema, compression="none", use_dictionary=False, write_statistics=False, store_schema=with_schema) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+        if metadata:
+            writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -104,7 +140,7 @@ def frame_table(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     return pa.table(table)
 
 
-def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int, videos: Mapping[str, bytes]) -> pa.Table:
+def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int, summary: Summary) -> pa.Table:
     """Return the one-row table of ``meta/episodes`` with LeRobot's columns, ours, and the statistics of the episode.
 
     Args:
@@ -112,7 +148,7 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         episode: the episode.
         spec: its dataset.
         index: its place.
-        videos: camera -> the bytes of its video file.
+        summary: of the same episode.
     """
     chunk, file = place(index)
     length = len(episode)
@@ -120,7 +156,7 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         "dataset_from_index": 0,  # these two first, where set_leading() finds them
         "dataset_to_index": length,
         "episode_index": index,
-        "tasks": [episode.task or spec.task_default],
+        "tasks": [summary.task],
         "length": length,
         "outcome": str(episode.outcome.kind),
         "outcome_detail": episode.outcome.detail,
@@ -130,20 +166,15 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         "data/chunk_index": chunk,
         "data/file_index": file,
     }
-    for camera in videos:
+    for camera in summary.videos:
         prefix = f"videos/{IMAGE_PREFIX}{camera}"
         row |= {f"{prefix}/chunk_index": chunk, f"{prefix}/file_index": file, f"{prefix}/from_timestamp": 0.0, f"{prefix}/to_timestamp": length / spec.rate_hz}
-    histograms = {camera: image_histogram(episode.images[camera]) for camera in spec.cameras}
     statistics = column_statistics({name: values for name, values in columns.items() if name not in INDEX_FEATURES})
-    statistics |= {IMAGE_PREFIX + camera: image_statistics(h, length) for camera, h in histograms.items()}
+    statistics |= {IMAGE_PREFIX + camera: image_statistics(summary.histograms[camera], length) for camera in spec.cameras}
     row |= {f"stats/{name}/{key}": value for name, values in statistics.items() for key, value in values.items()}
     row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
-    metadata = {
-        HISTOGRAMS: json.dumps({camera: h.tolist() for camera, h in sorted(histograms.items())}, separators=(",", ":")),
-        VIDEOS: json.dumps({camera: hashlib.sha256(video).hexdigest() for camera, video in sorted(videos.items())}),
-    }
     batch = pa.RecordBatch.from_struct_array(pa.array([row], type=_row_type(tuple(row))))
-    return pa.Table.from_batches([batch]).replace_schema_metadata(metadata)
+    return pa.Table.from_batches([batch])
 
 
 @functools.lru_cache(maxsize=64)
