@@ -368,12 +368,14 @@ def test_a_pose_near_the_target_has_it_in_view_and_says_nothing_about_where() ->
     env, rng, bearings = CarGoalEnv(image_size=SIZE), np.random.default_rng(0), []
     for seed in range(20):
         found = env.near_target(condition(seed), rng)
-        assert found is not None
+        if found is None:  # a car that stands far back with its target beside it
+            continue
         env.reset(seed=0, options={"factors": found[0]})
         assert (env.segment("onboard") == 0).sum() > 3
         offset = env.target_offset(env.landmarks()[0].position_m)
-        assert 0.2 < offset[0] + g.BUMPER_M < 1.0
+        assert 0.4 < math.hypot(offset[0] + g.BUMPER_M, offset[1]) < 0.8
         bearings.append(math.atan2(offset[1], offset[0] + g.BUMPER_M))
+    assert len(bearings) > 15
     assert np.std(bearings) > math.radians(8.0)
     assert 0.05 < env.position_tolerance_m < STOP_GAP_M
     env.close()

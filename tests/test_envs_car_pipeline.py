@@ -20,7 +20,7 @@ from simgap.rollouts.engine import run_group
 from simgap.teachers import Abstain, make_teacher
 
 SMALL = ["--size", "48", "--workers", "0", "--quiet"]
-TRAIN = ["--steps", "4", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--quiet"]
+TRAIN = ["--steps", "4", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--quiet", "--force"]
 
 
 @pytest.fixture(scope="module")

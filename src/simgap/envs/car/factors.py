@@ -29,7 +29,7 @@ def _placement() -> list[Factor]:
         _factor("car_x_m", "m", 0.0, (-0.15, 0.15), "how well a car is put on its mark, and other marks"),
         _factor("car_y_m", "m", 0.0, (-0.4, 0.4), "how well a car is put on its mark, and other marks"),
         _factor("car_yaw_deg", "deg", 0.0, (-30.0, 30.0), "heading on the mark; beyond it the target leaves the frame"),
-        _factor("target_x_m", "m", 1.6, (0.5, 2.6), _PLACE),
+        _factor("target_x_m", "m", 1.6, (0.4, 2.6), _PLACE),
         _factor("target_y_m", "m", 0.0, (-0.9, 0.9), _PLACE),
     ]
     for name, side in (("distractor1", 90.0), ("distractor2", -90.0)):

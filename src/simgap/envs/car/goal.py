@@ -25,7 +25,7 @@ RATE_HZ = 20.0
 HORIZON_STEPS = 300
 """15 s."""
 SETTLE_STEPS = 2
-NEAR_M = (0.6, 0.95)
+NEAR_M = (0.5, 0.75)
 DART_NOISE = (0.15, 0.05)
 """Of steering and throttle commands: the car weaves by a few centimetres and its speed changes by a tenth."""
 
@@ -90,7 +90,7 @@ class CarGoalEnv(SimulatedEnv[CarWorld]):
         return np.array([ahead.x - g.BUMPER_M, ahead.y])
 
     def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
-        """Return values in which the target stands 0.6 to 0.95 m from the rear axle, up to 25 deg off the car's heading: where it has to brake soon."""
+        """Return values in which the target stands 0.5 to 0.75 m from the rear axle, up to 25 deg off the car's heading: where the car brakes."""
         distance, bearing = rng.uniform(*NEAR_M), math.radians(values["car_yaw_deg"] + rng.uniform(-25.0, 25.0))
         x, y = values["car_x_m"] + distance * math.cos(bearing), values["car_y_m"] + distance * math.sin(bearing)
         space = self.factor_space.factors
