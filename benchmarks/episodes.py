@@ -1,12 +1,14 @@
-"""Measure the episode store on this machine: encode, write, finish, first and later loads.
+"""Measure the episode store on this machine: encode, write, finish, first and later loads; with ``--formats`` reading, converting and merging.
 
-Usage: python benchmarks/episodes.py [--episodes N] [--frames T] [--size PX]
+Usage: python benchmarks/episodes.py [--formats] [--episodes N] [--frames T] [--size PX]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -50,7 +52,11 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--frames", type=int, default=60)
     parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--formats", action="store_true", help="measure other formats, conversion and merging instead")
     args = parser.parse_args()
+    if args.formats:
+        formats(args.episodes, args.frames)
+        return
     rng = np.random.default_rng(0)
     dimensions = tuple(Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180, high=180) for j in SO101_JOINTS)
     vector = VectorSpec(dimensions=dimensions, rate_hz=RATE_HZ)
@@ -93,6 +99,50 @@ def main() -> None:
         error = float(np.abs(table.images["front"][: args.frames].astype(float) - videos[0]).mean())
     result["mean_abs_error_of_255"] = error
     print(json.dumps({k: round(v, 3) for k, v in result.items()}, indent=2))
+
+
+def formats(episodes: int, frames: int) -> None:
+    """Measure each format: opening, the first load (decoding into the cache) and later ones, conversion, and merging two copies."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    import format_builders
+    from simgap.episodes.convert import Target, convert_dataset
+    from simgap.episodes.keymap import KeyMap
+    from simgap.episodes.merge import merge_datasets
+    from simgap.episodes.reader import Dataset, open_dataset
+
+    format_builders.HEIGHT, format_builders.WIDTH = 120, 160
+    result: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        format_builders.write_tub(work / "tub", [(f"s{k}", frames) for k in range(episodes)], per_catalog=1000)
+        for name, compressed in (("act_raw", False), ("act_jpeg", True)):
+            for k in range(episodes):
+                format_builders.write_act(work / name / f"episode_{k}.hdf5", seed=k, length=frames, compressed=compressed, cameras=("front",))
+        format_builders.write_robomimic(work / "robomimic", [frames] * episodes)
+        maps = {"tub": KeyMap(task="drive"), "robomimic": KeyMap(dimensions={"state:*": {"unit": "m"}})}
+        images = KeyMap(rate_hz=50, task="insert", images={"front": ("rgb",)}, dimensions={"*": {"unit": "rad"}})
+        for name in ("tub", "act_raw", "act_jpeg", "robomimic"):
+            total, opened = episodes * frames, list[Dataset]()
+            keymap = maps.get(name, images)
+            _, wall = measured(lambda: opened.append(open_dataset(work / name, keymap)))  # noqa: B023, called at once
+            row = {"open_s": wall}
+            before = peak_mib()
+            cpu, wall = measured(lambda: load_frames(opened[0]))  # noqa: B023
+            row |= {"first_load_frames_per_cpu_s": total / cpu, "first_load_s": wall, "first_load_peak_mib": peak_mib() - before}
+            row["later_load_s"] = measured(lambda: load_frames(opened[0]))[1]  # noqa: B023
+            cpu, wall = measured(lambda: convert_dataset(opened[0], work / f"{name}-a", Target(codec="h264")))  # noqa: B023
+            row |= {"convert_frames_per_cpu_s": total / cpu, "convert_s": wall}
+            convert_dataset(opened[0], work / f"{name}-b", Target(codec="h264", episodes=tuple(reversed(range(episodes)))))
+            pair = [open_dataset(work / f"{name}-{side}") for side in "ab"]
+            cpu, wall = measured(lambda: merge_datasets(pair, work / f"{name}-m"))  # noqa: B023
+            result[name] = row | {"merge_frames_per_cpu_s": 2 * total / cpu, "merge_s": wall}
+    document = {"episodes": episodes, "frames_an_episode": frames, "size_px": "120x160", **result}
+    print(json.dumps(document, indent=2, default=str))
+
+
+def peak_mib() -> float:
+    """Return the largest resident size of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def episode(videos: list[NDArray[np.uint8]], k: int) -> Episode:

@@ -55,7 +55,8 @@ def write(root: Path, first_seed: int = 0, n: int = 3, action: VectorSpec | None
         episode = make_episode(first_seed + k, 5 + k, spec.cameras)
         height, width = spec.image_size
         images = {c: np.resize(v, (len(v), height, width, 3)) for c, v in episode.images.items()}
-        writer.write(k, replace(episode, images=images))
+        units = [np.array([np.pi / 180 if d.unit is Unit.RAD else 1.0 for d in s.dimensions], np.float32) for s in (spec.action_spec, spec.state_spec)]
+        writer.write(k, replace(episode, images=images, action=episode.action * units[0], state=episode.state * units[1]))
     writer.finish()
     return root
 
@@ -127,6 +128,7 @@ def test_wider_limits_hold_for_both(tmp_path: Path) -> None:
 RAD = {"unit": Unit.RAD, "low": -3.2, "high": 3.2}
 DIFFERENT: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "unit": (lambda r: write(r, 5, action=vector(elbow_flex=RAD)), ["'elbow_flex.pos' is deg in", "and rad in"]),
+    "unit of all": (lambda r: write(r, 5, action=vector(**{n.removesuffix(".pos"): RAD for n in NAMES[:5]})), ["'wrist_flex.pos' and 1 more are deg in"]),
     "unit of the state alone": (lambda r: write(r, 5, action=vector(), state=vector(elbow_flex=RAD)), ["state 'elbow_flex.pos' is deg"]),
     "order": (lambda r: write(r, 5, action=vector(NAMES[::-1]), state=vector()), ["action order differs"]),
     "polarity": (lambda r: write(r, 5, action=vector(gripper={"opens_high": False})), ["'gripper.pos' is opens_high in", "and opens_low in"]),
@@ -146,7 +148,7 @@ DIFFERENT: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
         lambda r: write(r, 5, action=vector(NAMES[::-1], elbow_flex=RAD), state=vector(), cameras=("top",), image_size=(32, 48)),
         ["order differs", "rad in", "has top"],
     ),
-    "unknown unit": (lambda r: write(r, 5, action=vector(elbow_flex={"unit": Unit.UNKNOWN})), ["is not stated in", "if it is deg there too"]),
+    "unknown unit": (lambda r: write(r, 5, action=vector(elbow_flex={"unit": Unit.UNKNOWN})), ["is deg in", "of no stated unit in", "if it is deg there too"]),
     "a gripper": (lambda r: write(r, 5, action=vector(gripper={"is_gripper": False})), ["a gripper in", "no gripper in"]),
 }
 
@@ -186,7 +188,7 @@ def test_another_robot_is_not_renamed_into_this_one(tmp_path: Path) -> None:
 def test_units_that_nobody_states_are_not_taken_for_agreement(tmp_path: Path) -> None:
     unknown = {n.removesuffix(".pos"): {"unit": Unit.UNKNOWN} for n in NAMES}
     a, b = (open_dataset(write(tmp_path / name, k, action=vector(**unknown))) for k, name in enumerate("ab"))
-    with pytest.raises(ConventionError, match=r"not stated in .*a and .*b \(state it for both"):
+    with pytest.raises(ConventionError, match=r"are of no stated unit in .*a and neither in .*b \(state it for both"):
         require_agreement(a, b)
 
 

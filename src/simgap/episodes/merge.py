@@ -115,34 +115,47 @@ def _vector_differences(role: str, mine: VectorSpec, yours: VectorSpec, a: str, 
         if set(mine.names) != set(yours.names):
             return
     by_name = {d.name: d for d in yours.dimensions}
+    groups: dict[_Contrast, list[str]] = {}
     for dimension in mine.dimensions:
-        other = by_name[dimension.name]
-        if Unit.UNKNOWN in (dimension.unit, other.unit):
-            yield _unknown(role, dimension, other, a, b)
-            continue
-        differing = tuple(f for f in _CONVERTED if getattr(dimension, f) != getattr(other, f))
-        if dimension.is_gripper != other.is_gripper:
-            what = f"{role} {dimension.name!r} is {'a' if dimension.is_gripper else 'no'} gripper in {a} and {'a' if other.is_gripper else 'no'} gripper in {b}"
-            yield Difference(
-                what,
-                ("--is", f"{role}:{dimension.name}={convention_words(dimension, ('is_gripper', 'opens_high') if dimension.is_gripper else ('is_gripper',))}"),
-            )
-        elif differing:
-            what = f"{role} {dimension.name!r} is {_said(dimension, differing)} in {a} and {_said(other, differing)} in {b}"
-            yield Difference(what, ("--to", f"{role}:{dimension.name}={convention_words(dimension, differing)}"))
+        contrast = _contrast(dimension, by_name[dimension.name])
+        if contrast is not None:
+            groups.setdefault(contrast, []).append(dimension.name)
+    for contrast, names in groups.items():
+        who = f"{role} {', '.join(map(repr, names[:4]))}{f' and {len(names) - 4} more' if len(names) > 4 else ''} {'is' if len(names) == 1 else 'are'}"
+        globs = [f"{role}:*"] if len(names) == len(mine.dimensions) else [f"{role}:{n}" for n in names]
+        options = tuple(w for glob in globs for w in (contrast.option, f"{glob}={contrast.words}")) if contrast.option else ()
+        yield Difference(f"{who} {contrast.mine} in {a} and {contrast.yours} in {b}{contrast.hint}", options, changes_first=contrast.changes_first)
 
 
-def _said(dimension: Dimension, differing: Sequence[str]) -> str:
-    return convention_words(dimension, tuple(differing)) or "plain"
+class _Contrast(NamedTuple):
+    """How one dimension differs; dimensions that differ alike are told together."""
+
+    mine: str
+    yours: str
+    option: str
+    """``--is`` or ``--to``; empty where no command can be given."""
+    words: str
+    hint: str = ""
+    changes_first: bool = False
 
 
-def _unknown(role: str, mine: Dimension, yours: Dimension, a: str, b: str) -> Difference:
-    sides = [side for d, side in ((mine, a), (yours, b)) if d.unit is Unit.UNKNOWN]
-    what = f"the unit of {role} {mine.name!r} is not stated in {' and '.join(sides)}"
-    if len(sides) == 2:
-        return Difference(f"{what} (state it for both with convert --is {role}:{mine.name}=UNIT)", ())
-    known = mine if yours.unit is Unit.UNKNOWN else yours
-    return Difference(f"{what} (if it is {known.unit} there too:)", ("--is", f"{role}:{mine.name}={known.unit}"), changes_first=mine.unit is Unit.UNKNOWN)
+def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
+    units = mine.unit, yours.unit
+    if units == (Unit.UNKNOWN, Unit.UNKNOWN):
+        return _Contrast("of no stated unit", "neither", "", "", " (state it for both: simgap data convert --is DIM=UNIT)")
+    if Unit.UNKNOWN in units:
+        known = mine if yours.unit is Unit.UNKNOWN else yours
+        sides = ["of no stated unit" if u is Unit.UNKNOWN else str(u) for u in units]
+        return _Contrast(sides[0], sides[1], "--is", str(known.unit), f" (the command holds if it is {known.unit} there too)", mine.unit is Unit.UNKNOWN)
+    if mine.is_gripper != yours.is_gripper:
+        fields = ("is_gripper", "opens_high") if mine.is_gripper else ("is_gripper",)
+        kinds = ["a gripper" if d.is_gripper else "no gripper" for d in (mine, yours)]
+        return _Contrast(kinds[0], kinds[1], "--is", convention_words(mine, fields))
+    differing = tuple(f for f in _CONVERTED if getattr(mine, f) != getattr(yours, f))
+    if not differing:
+        return None
+    said = [convention_words(d, differing) or "plain" for d in (mine, yours)]
+    return _Contrast(said[0], said[1], "--to", said[0])
 
 
 def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, b: str) -> Difference:

@@ -92,6 +92,7 @@ def open_tub(root: Path, keymap: KeyMap | None) -> Opened:
         UsageError: a key map that does not fit, or two keys that both could be the steering.
     """
     manifest = _manifest(root / "manifest.json")
+    inside(root, "images")
     records, catalogs = _records(root, manifest)
     episodes = [list(run) for run in _runs(records)]
     if not episodes:
@@ -220,7 +221,8 @@ def _image_path(root: Path, record: _Record, key: str) -> Path:
     name = record.values.get(key)
     if not isinstance(name, str) or "/" in name or name in ("", ".", ".."):
         raise DataError(f"{record.catalog} record {record.number} names {name!r} as {key!r}; expected a file name in images/; delete the record")
-    return inside(root, f"images/{name}")
+    path = root / "images" / name
+    return inside(root, f"images/{name}") if path.is_symlink() else path  # the folder itself was looked at when the tub was opened
 
 
 def _is_image_name(value: object) -> bool:
