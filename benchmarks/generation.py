@@ -14,6 +14,7 @@ sensor noise of ``wide`` alone.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import tempfile
 import time
@@ -60,8 +61,8 @@ class Round:
 def main() -> None:
     """Print the limit, our rate, their ratio, and what looks cost."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=48, help="episodes a round; opening env, GL context and folder counts as ours")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=96, help="episodes a round; opening env, GL context and folder counts as ours")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--codec", choices=CODECS, default="h264")
     options = parser.parse_args()
@@ -71,6 +72,7 @@ def main() -> None:
     spec = GenerateSpec(env="arm-pick", episodes=options.episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, codec=options.codec)
     ranges = {"nominal": ARM_PRESETS["nominal"], "looks": _looks(), "wide": ARM_PRESETS["wide"]}
     _round(raw, replace(spec, episodes=1, seed=-1))  # warm-up: lazy imports, drivers, codecs
+    gc.freeze()  # as a worker does
     rounds: dict[str, list[Round]] = {name: [] for name in ranges}
     for seed in range(options.rounds):
         for name, r in ranges.items():

@@ -107,11 +107,13 @@ def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int
     episode of a failure has no images.
     """
     draws_later = env.renders and env.look() is not None
-    renders, env.renders = env.renders, env.renders and not draws_later
+    shown = env.renders, env.cameras
+    if draws_later:
+        env.renders, env.cameras = False, ()  # nothing is looked at on the way
     try:
         attempt = _attempt(env, teacher, values, seed, noise_deg)
     finally:
-        env.renders = renders
+        env.renders, env.cameras = shown
     if attempt.outcome is None:
         return Rollout(episode=None, abstained=attempt.abstained)
     images: dict[str, NDArray[np.uint8]] = {}

@@ -72,6 +72,7 @@ class ArmMotion:
 
     def __init__(self, env: ArmEnv) -> None:
         self.env, self.world = env, env.world
+        self._low, self._high = env.action_spec.low[:5], env.action_spec.high[:5]
 
     def joints_deg(self) -> NDArray[np.float64]:
         """Return the five true joint angles, ``(5,)`` deg."""
@@ -95,9 +96,8 @@ class ArmMotion:
 
     def by(self, step_deg: NDArray[np.float64], gripper: float) -> NDArray[np.float32]:
         """Return the action that moves the joints by a step and holds up the arm's weight, ``(6,)``."""
-        spec = self.env.action_spec
         weight = np.degrees(self.world.gravity_torque() / (KP * self.env.factors["actuator_gain"]))
-        arm = np.clip(self.joints_deg() + step_deg + weight + self.world.offset_deg[:5], spec.low[:5], spec.high[:5])
+        arm = np.minimum(np.maximum(self.joints_deg() + step_deg + weight + self.world.offset_deg[:5], self._low), self._high)
         return np.array([*arm, gripper], dtype=np.float32)
 
     def tool(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
