@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec
 from simgap.errors import TrialFault
+from simgap.policies.base import Prefix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -130,6 +131,73 @@ class SingleChunkExecutor:
         if index >= len(self._chunk):
             raise TrialFault(f"act({step}) would read entry {index} of a chunk of {len(self._chunk)} made at step {step - age}; submit a newer chunk")
         return ExecutedAction(action=self._chunk[index].copy(), source_step=float(step - age), age=float(age), n_averaged=1, disagreement=None)
+
+
+class DelayedExecutor:
+    """Sends entries of a chunk ``delay`` steps after the observation it was made from; until then the chunk before goes on.
+
+    This is what asynchronous inference does, told apart from it by nothing but that the delay is declared: modes ``receding`` with a
+    delay, and ``real_time``, whose chunks go on from the one before. The first chunk of an episode is waited for.
+    """
+
+    def __init__(self, action_spec: ActionSpec, chunk: int, *, replan_steps: int, delay_steps: int, goes_on: bool) -> None:
+        self._clock = _Clock(chunk, len(action_spec))
+        self._chunks: list[tuple[int, NDArray[np.float32]]] = []
+        self._replan_steps, self._delay_steps, self._goes_on = replan_steps, delay_steps, goes_on
+
+    def reset(self, episode: int) -> None:
+        """Forget every chunk and start an episode."""
+        self._clock.reset(episode)
+        self._chunks.clear()
+
+    def needs_chunk(self, step: int) -> bool:
+        """Return True when there is no chunk or the newest one's share is spent."""
+        return self._clock.last_obs < 0 or step - self._clock.last_obs >= self._replan_steps
+
+    def prefix(self, step: int) -> Prefix | None:
+        """Return what a chunk made from the observation of this step has to go on from; None for the first one and for ``receding``."""
+        if not self._goes_on or not self._chunks:
+            return None
+        source, newest = self._chunks[-1]
+        known = max(0, len(newest) - (step - source))
+        actions = np.zeros_like(newest)
+        actions[:known] = newest[len(newest) - known :]
+        return Prefix(actions=actions, frozen=min(self._delay_steps, known), known=known)
+
+    def submit(self, chunk: NDArray[np.float32], obs_step: int, *, episode: int | None = None) -> None:
+        """Hand over a chunk.
+
+        Raises:
+            TrialFault: before reset, for another episode, of another shape, not newer, or while the last one is not spent.
+        """
+        gap = obs_step - self._clock.last_obs
+        if self._clock.last_obs >= 0 and 0 < gap < self._replan_steps:
+            raise TrialFault(
+                f"a chunk of step {obs_step} came {gap} steps after the last, this executor commits for {self._replan_steps}; ask needs_chunk(step) first"
+            )
+        self._clock.submitted(chunk, obs_step, episode)
+        self._chunks = [*self._chunks[-1:], (obs_step, chunk.copy())]
+
+    def act(self, step: int) -> ExecutedAction:
+        """Return ``chunk[step - obs_step]`` of the newest chunk that is ``delay`` steps old, or of the first.
+
+        Raises:
+            TrialFault: no chunk, steps that do not grow, or an index beyond the chunk's end (never clamped).
+        """
+        self._clock.acted(step)
+        if not self._chunks:
+            raise TrialFault(f"act({step}) without a chunk in episode {self._clock.episode}; submit one when needs_chunk(step) says so")
+        is_there = len(self._chunks) == 1 or step - self._chunks[-1][0] >= self._delay_steps
+        source, chunk = self._chunks[-1 if is_there else 0]
+        age = step - source
+        if age >= len(chunk):
+            raise TrialFault(f"act({step}) would read entry {age} of a chunk of {len(chunk)} made at step {source}; submit a newer chunk")
+        return ExecutedAction(action=chunk[age].copy(), source_step=float(source), age=float(age), n_averaged=1, disagreement=None)
+
+
+def prefix_of(executor: Executor, step: int) -> Prefix | None:
+    """Return what a chunk made from the observation of this step has to go on from; None for executors that replace chunks whole."""
+    return executor.prefix(step) if isinstance(executor, DelayedExecutor) else None
 
 
 class EnsembleExecutor:

@@ -74,11 +74,11 @@ class ProbeReport:
 def expected_age(spec: ExecutorSpec, chunk: int) -> float:
     """Return the mean age of executed actions once an episode is longer than a chunk, with synchronous inference.
 
-    ``(k - 1) / 2`` for k entries sent a chunk; ``sum(w_i (n - 1 - i)) / sum(w_i)`` for an ensemble of n predictions.
+    ``(k - 1) / 2`` for k entries sent a chunk, and the delay with which they start; ``sum(w_i (n - 1 - i)) / sum(w_i)`` for an ensemble of n predictions.
     """
     usable = chunk - spec.lead_steps
     if spec.mode is not Mode.ENSEMBLE:
-        return ({Mode.LATEST: 1, Mode.WHOLE_CHUNK: usable, Mode.RECEDING: spec.replan_steps}[spec.mode] - 1) / 2.0
+        return (_period(spec, chunk) - 1) / 2.0 + spec.delay_steps
     weights = [math.exp(-spec.decay * i) for i in range(usable)]
     return sum(w * (usable - 1 - i) for i, w in enumerate(weights)) / sum(weights)
 
@@ -95,9 +95,10 @@ def probe_executor(executor: Executor, spec: ExecutorSpec, chunk: int) -> ProbeR
         The measured and expected mean age, and one line for each kind of fault, with the first step that shows it.
     """
     probe = AgeProbe(chunk)
+    first = -(-chunk // _period(spec, chunk)) * _period(spec, chunk)
     faults: dict[str, str] = {}
     ages: list[float] = []
-    # The first episode ends in mid-chunk: what is left over must not reach the second.
+    # The first episode ends in mid-chunk: what is left over must not reach the second. Ages count once the first chunk has gone.
     for episode, length in ((1, chunk + chunk // 2 + 1), (2, 4 * chunk)):
         try:
             executor.reset(episode)
@@ -107,7 +108,7 @@ def probe_executor(executor: Executor, spec: ExecutorSpec, chunk: int) -> ProbeR
                 executed = executor.act(step)
                 for kind, text in _faults(executed, spec, chunk, step, episode).items():
                     faults.setdefault(kind, f"{kind}: episode {episode}, step {step}: {text}")
-                if episode == 2 and step >= chunk:
+                if episode == 2 and step >= first:
                     ages.append(step - float(executed.action[0]))
         except SimgapError as error:
             faults.setdefault("refused", f"refused: episode {episode}: {error}")
@@ -115,14 +116,37 @@ def probe_executor(executor: Executor, spec: ExecutorSpec, chunk: int) -> ProbeR
     return ProbeReport(mean_age=float(np.mean(whole)) if whole else None, expected_age=expected_age(spec, chunk), faults=tuple(faults.values()))
 
 
+def probe_deltas(executor: Executor, chunk: int, episode: int = 1) -> tuple[str, ...]:
+    """Return a fault when an executor averages relative actions: +1 and -1 make "stay", which no prediction asked for.
+
+    Every chunk says +1 or -1 throughout, in turn, so whatever is sent has to be one of the two.
+
+    Args:
+        executor: built for one action dimension.
+        chunk: entries in a chunk, H.
+        episode: number to reset to.
+    """
+    executor.reset(episode)
+    for step in range(2 * chunk):
+        if executor.needs_chunk(step):
+            executor.submit(np.full((chunk, 1), 1.0 if step % 2 else -1.0, np.float32), step)
+        sent = float(executor.act(step).action[0])
+        if abs(sent) != 1.0:
+            return (f"deltas: step {step}: {sent:.3f} was sent where every prediction says +1 or -1; relative actions are never averaged",)
+    return ()
+
+
 def _period(spec: ExecutorSpec, chunk: int) -> int:
-    return {Mode.WHOLE_CHUNK: chunk - spec.lead_steps, Mode.RECEDING: spec.replan_steps}.get(spec.mode, 1)
+    return {Mode.WHOLE_CHUNK: chunk - spec.lead_steps, Mode.RECEDING: spec.replan_steps, Mode.REAL_TIME: spec.replan_steps}.get(spec.mode, 1)
 
 
 def _promised(spec: ExecutorSpec, chunk: int, step: int) -> tuple[float, int, int]:
     """Return the weighted source step, the newest source step, and the number averaged that the spec promises."""
     if spec.mode is not Mode.ENSEMBLE:
-        newest = step - step % _period(spec, chunk)
+        period = _period(spec, chunk)
+        newest = step - step % period
+        if newest and step - newest < spec.delay_steps:
+            newest -= period
         return float(newest), newest, 1
     sources = range(max(0, step - (chunk - spec.lead_steps) + 1), step + 1)
     weights = [math.exp(-spec.decay * i) for i in range(len(sources))]

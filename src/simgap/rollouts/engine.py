@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.conventions import ActionSpec
 from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
-from simgap.policies.base import Policy
+from simgap.policies.base import Asked, Policy, ask
 from simgap.policies.checkpoint import load_policy, require_matches
-from simgap.policies.execution import parse_executor
+from simgap.policies.execution import ExecutedAction, Executor, ExecutorSpec, parse_executor, require_executable
+from simgap.policies.executors import prefix_of
 from simgap.provenance import child_rng
 from simgap.rollouts.record import RolloutRecord, film_steps
 from simgap.seeds import Purpose, seed_of
@@ -27,6 +29,8 @@ from simgap.workers import run_tasks
 
 GROUP = 16
 """Envs a worker steps together."""
+Build: TypeAlias = Callable[[ExecutorSpec, ActionSpec, int], Executor]
+"""Makes an executor for a chunk of so many entries, as :meth:`ExecutorSpec.build` does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,16 +102,21 @@ def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
     return run
 
 
-def run_group(policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues], executor: str) -> list[RolloutRecord]:
-    """Step a group of envs in lockstep until the last has ended."""
+def run_group(
+    policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues], executor: str, build: Build | None = None
+) -> list[RolloutRecord]:
+    """Step a group of envs in lockstep until the last has ended; ``build`` makes the executors in place of the spec's own, for studies of bugs."""
     spec = parse_executor(executor)
-    slots = [_Slot(env, seed, values, spec.build(policy.action_spec, policy.chunk)) for env, seed, values in zip(envs, seeds, conditions, strict=True)]
+    require_executable(policy, spec)
+    make = build or ExecutorSpec.build
+    slots = [_Slot(env, seed, values, make(spec, policy.action_spec, policy.chunk)) for env, seed, values in zip(envs, seeds, conditions, strict=True)]
     step = 0
     while active := [s for s in slots if s.record is None]:
         asking = [s for s in active if s.executor.needs_chunk(step)]
         if asking:
             images = {c: np.stack([s.obs[c] for s in asking]) for c in policy.cameras}
-            chunks = policy.predict(images, np.stack([s.obs["state"] for s in asking]))
+            asked = [Asked(seed=s.seed, step=step, goal=s.env.task, prefix=prefix_of(s.executor, step)) for s in asking]
+            chunks = ask(policy, images, np.stack([s.obs["state"] for s in asking]), asked)
             for slot, chunk in zip(asking, chunks, strict=True):
                 slot.executor.submit(chunk, step)
         for slot in active:
@@ -125,18 +134,18 @@ class _Slot:
         self.values = values
         executor.reset(seed)
         self.record: RolloutRecord | None = None
-        self._rows: list[tuple[NDArray[np.float32], NDArray[np.float32], float]] = []
+        self._rows: list[tuple[NDArray[np.float32], ExecutedAction]] = []
         self._frames: list[dict[str, NDArray[np.uint8]]] = []
 
     def advance(self, step: int) -> None:
         sent = self.executor.act(step)
-        self._rows.append((self.obs["state"], sent.action, sent.age))
+        self._rows.append((self.obs["state"], sent))
         self._frames.append({c: self.obs[c] for c in self.env.cameras})
         self.obs, _, _, _, info = self.env.step(sent.action)
         if "outcome" in info:
-            self.record = self._close(info["outcome"])
+            self.record = self._close(info["outcome"], str(info.get("mode", "")))
 
-    def _close(self, outcome: Any) -> RolloutRecord:
+    def _close(self, outcome: Any, mode: str) -> RolloutRecord:
         keep = film_steps(len(self._rows))
         film = {c: np.stack([self._frames[i][c] for i in keep]) for c in self.env.cameras}
         self._frames.clear()
@@ -145,8 +154,11 @@ class _Slot:
             outcome=outcome,
             factors=self.values,
             state=np.stack([r[0] for r in self._rows]),
-            action=np.stack([r[1] for r in self._rows]),
-            age=np.array([r[2] for r in self._rows], dtype=np.float32),
+            action=np.stack([sent.action for _, sent in self._rows]),
+            age=np.array([sent.age for _, sent in self._rows], dtype=np.float32),
+            n_averaged=np.array([sent.n_averaged for _, sent in self._rows], dtype=np.int32),
+            disagreement=np.array([np.nan if sent.disagreement is None else sent.disagreement for _, sent in self._rows], dtype=np.float32),
             film=film,
             film_steps=keep,
+            mode=mode,
         )

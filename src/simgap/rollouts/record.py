@@ -32,6 +32,12 @@ class RolloutRecord:
     film: Mapping[str, NDArray[np.uint8]]
     """Camera -> ``(k, H, W, 3)`` frames, evenly spaced."""
     film_steps: tuple[int, ...]
+    n_averaged: NDArray[np.int32] | None = None
+    """``(T,)`` predictions behind each action."""
+    disagreement: NDArray[np.float32] | None = None
+    """``(T,)`` between those predictions, as a share of the limits; NaN where fewer than two were averaged."""
+    mode: str = ""
+    """Which of the env's ways the episode took; empty where there is one way, or none was taken."""
 
     @property
     def steps(self) -> int:
@@ -51,6 +57,7 @@ class RolloutRecord:
             "detail": self.outcome.detail,
             "steps": self.steps,
             "factors": dict(self.factors),
+            **({"mode": self.mode} if self.mode else {}),
             "trace_hash": self.trace_hash,
         }
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.errors import TrialFault
-from simgap.policies.base import Policy
-from simgap.policies.execution import ExecutorSpec
+from simgap.policies.base import Asked, Policy, ask
+from simgap.policies.execution import ExecutorSpec, require_executable
+from simgap.policies.executors import prefix_of
 from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
 from simgap.robots.convention import CommandMap
 from simgap.types import Episode, Outcome
@@ -72,6 +73,7 @@ def run_trial(
         The outcome, and the trial as an episode. A fault of the robot makes it a void with the reason, not a failure.
     """
     log = _Log()
+    require_executable(policy, executor)
     measured = robot.reset(condition)
     execution = executor.build(policy.action_spec, policy.chunk)
     execution.reset(condition.seed)
@@ -79,7 +81,8 @@ def run_trial(
         for step in range(max_steps):
             seen = robot.observe()
             if execution.needs_chunk(step):
-                execution.submit(policy.predict({c: seen.images[c][None] for c in policy.cameras}, seen.state[None])[0], step)
+                asked = Asked(seed=condition.seed, step=step, goal=task, prefix=prefix_of(execution, step))
+                execution.submit(ask(policy, {c: seen.images[c][None] for c in policy.cameras}, seen.state[None], [asked])[0], step)
             sent = execution.act(step)
             if not np.isfinite(sent.action).all():
                 # The policy's own fault, so a failure; a void would flatter it. Nothing is sent.
