@@ -123,11 +123,11 @@ def rolled(records: list[RolloutRecord], monkeypatch: pytest.MonkeyPatch) -> lis
     """Let screens roll out nothing and take these records; return the list of what they asked for."""
     asked: list[RolloutSpec] = []
 
-    def answer(spec: RolloutSpec, **_: object) -> list[RolloutRecord]:
+    def answer(spec: RolloutSpec, folder: Path, **_: object) -> list[RolloutRecord]:
         asked.append(spec)
         return records[: spec.episodes]
 
-    monkeypatch.setattr(screen_module, "run_rollouts", answer)
+    monkeypatch.setattr(screen_module, "run_kept", answer)
     return asked
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
-from simgap.cli.envs import add_engine, add_renderer, add_workers, count, counted, following, preset_of, show_lines, workers_of
+from simgap.cli._screened import print_screens
+from simgap.cli.envs import add_engine, add_renderer, add_workers, count, following, preset_of, workers_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from simgap.envs.base import TaskEnv
     from simgap.policies.checkpoint import Card
     from simgap.policies.execution import ExecutorSpec
@@ -27,13 +27,23 @@ HELP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="folder that `simgap train` wrote")
+    parser.add_argument(
+        "checkpoints",
+        type=Path,
+        nargs="+",
+        metavar="CHECKPOINT",
+        help="what `simgap train` wrote; several: each against the first on the same seeds",
+    )
     parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policy has)")
-    parser.add_argument("-n", type=count, default=100, metavar="N", help="rollouts an executor, fixed before the first (default 100)")
+    parser.add_argument("-n", type=count, default=100, metavar="N", help="rollouts an arm, fixed before the first; with --sequential at most (default 100)")
+    parser.add_argument("--sequential", action="store_true", help="stop as soon as the verdict is decided, at the same error rates; one arm only")
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
     add_executor(parser, "again: another executor on the same seeds, compared with the first")
     parser.add_argument(
-        "--purpose", choices=("select", "report"), default="select", help="report: seeds no screen ever selected by; one executor only (default select)"
+        "--purpose",
+        choices=("select", "report"),
+        default="select",
+        help="report: seeds that nothing was selected by, spent on one policy (default select)",
     )
     add_engine(parser)
     add_renderer(parser)
@@ -50,29 +60,44 @@ def add_executor(parser: argparse.ArgumentParser, again: str) -> None:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """A policy with an executor, and what it is called beside the others."""
+
+    label: str
+    checkpoint: Path
+    card: Card
+    executor: ExecutorSpec
+
+
 def run(args: argparse.Namespace) -> int:
-    """Screen, and compare executors if several were named."""
+    """Screen, and compare if there are several policies or executors."""
     from simgap.errors import UsageError
     from simgap.machine import require_offscreen
     from simgap.rollouts.engine import RolloutSpec
     from simgap.rollouts.screen import screen
     from simgap.seeds import Purpose
 
-    card = card_of(args.checkpoint)
-    env = env_of(card, args.env)
+    arms = _arms_of(args)
+    env = env_of(arms[0].card, args.env)
+    for arm in arms[1:]:
+        if env_of(arm.card, env.name).image_size != env.image_size:
+            sizes = f"{arms[0].card.architecture.image_size} and {arm.card.architecture.image_size} px"
+            raise UsageError(f"{arms[0].checkpoint} and {arm.checkpoint} look at frames of {sizes}; screen them one after the other")
     ranges = preset_of(env, args.factors)
-    executors = executors_of(card, args.executor)
-    if len(executors) > 1 and args.purpose == "report":
-        raise UsageError("comparing executors selects one, so it must not use up report seeds; name one --executor, or leave --purpose report out")
+    if len(arms) > 1 and args.purpose == "report":
+        raise UsageError("comparing selects one, so it must not use up report seeds; name one policy and one --executor, or leave --purpose report out")
+    if len(arms) > 1 and args.sequential:
+        raise UsageError("a comparison needs the same seeds for all, so no arm may stop early; leave --sequential out, or race them: simgap select")
     require_offscreen()
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is said before the rollouts, not after
     reports: list[ScreenReport] = []
-    for executor in executors:
+    for arm in arms:
         spec = RolloutSpec(
             env=env.name,
-            checkpoint=args.checkpoint,
-            executor=str(executor),
+            checkpoint=arm.checkpoint,
+            executor=str(arm.executor),
             ranges=ranges,
             episodes=args.n,
             purpose=Purpose(args.purpose),
@@ -80,12 +105,27 @@ def run(args: argparse.Namespace) -> int:
             engine=args.engine,
             renderer=args.renderer,
         )
-        say(args, f"{executor}: {args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
+        most = "at most " if args.sequential else ""
+        say(args, f"{arm.label}: {most}{args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
-            reports.append(screen(spec, out, workers=workers_of(args), progress=following(advance)))
-    document = _document(args, card, env, executors, reports)
-    emit(args, document, lambda console: _print(console, document))
+            reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance)))
+    document = _document(args, arms, env, reports)
+    emit(args, document, lambda console: print_screens(console, document))
     return 0 if document["is_clean"] else 1
+
+
+def _arms_of(args: argparse.Namespace) -> list[_Arm]:
+    """Return what is screened: one policy with several executors, or several policies with one each."""
+    from simgap.errors import UsageError
+
+    cards = {path: card_of(path) for path in args.checkpoints}
+    if len(cards) > 1 and len(args.executor or ()) > 1:
+        raise UsageError("several policies and several executors at once say little about either; name one --executor, or one policy")
+    if len({card.hash for card in cards.values()}) < len(args.checkpoints):
+        raise UsageError(f"{' and '.join(map(str, args.checkpoints))} hold a policy twice; a policy against itself differs nowhere")
+    found = [(path, card, executor) for path, card in cards.items() for executor in executors_of(card, args.executor)]
+    several = len(cards) > 1
+    return [_Arm(label=str(path) if several else str(executor), checkpoint=path, card=card, executor=executor) for path, card, executor in found]
 
 
 def card_of(checkpoint: Path) -> Card:
@@ -149,22 +189,25 @@ def executors_of(card: Card, texts: Sequence[str] | None) -> list[ExecutorSpec]:
     return executors
 
 
-def _document(args: argparse.Namespace, card: Card, env: TaskEnv, executors: Sequence[ExecutorSpec], reports: Sequence[ScreenReport]) -> dict[str, Any]:
+def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport]) -> dict[str, Any]:
     from simgap.statistics import ScreenVerdict, what_n_cannot_show
 
     screens = [
         {
-            "executor": str(executor),
-            "is_recommended": executor == card.executor,
+            "label": arm.label,
+            "checkpoint": arm.checkpoint,
+            "policy": arm.card.hash,
+            "executor": str(arm.executor),
+            "is_recommended": arm.executor == arm.card.executor,
             **report.to_json(),
-            "sentences": [str(report.rate), str(report.exact)],
+            "sentences": list(dict.fromkeys([str(report.rate), str(report.exact)])),
         }
-        for executor, report in zip(executors, reports, strict=True)
+        for arm, report in zip(arms, reports, strict=True)
     ]
-    best = max(screens, key=lambda s: float(s["successes"]))["executor"]
+    best = max(range(len(screens)), key=lambda i: reports[i].counts.successes)
     return {
-        "checkpoint": args.checkpoint,
-        "policy": card.hash,
+        "checkpoint": arms[0].checkpoint,
+        "policy": arms[0].card.hash,
         "env": env.name,
         "factors": args.factors,
         "purpose": args.purpose,
@@ -172,21 +215,21 @@ def _document(args: argparse.Namespace, card: Card, env: TaskEnv, executors: Seq
         "engine": reports[0].stamp.fields["engine"],
         "evidence": str(reports[0].evidence),
         "screens": screens,
-        "differences": [_difference(new, old=reports[0], names=(executors[i], executors[0])) for i, new in enumerate(reports) if i],
-        "what_n_cannot_show": what_n_cannot_show(args.n),
+        "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
+        "what_n_cannot_show": what_n_cannot_show(reports[0].counts.n),
         "is_clean": all(r.verdict is ScreenVerdict.WORTH_HARDWARE_TIME for r in reports),
-        "next": shlex.join(["simgap", "trial", str(args.checkpoint), "--executor", str(best)]),
+        "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
     }
 
 
-def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[ExecutorSpec, ExecutorSpec]) -> dict[str, Any]:
+def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[str, str]) -> dict[str, Any]:
     from simgap.statistics import pair_outcomes, paired_difference
 
     pairs = pair_outcomes(new=new.outcomes, old=old.outcomes)
     found = paired_difference(pairs.n11, pairs.n10, pairs.n01, pairs.n00, dropped=pairs.dropped)
     return {
-        "new": str(names[0]),
-        "old": str(names[1]),
+        "new": names[0],
+        "old": names[1],
         "difference": found.difference.point,
         "interval": [found.difference.low, found.difference.high],
         "method": found.difference.method,
@@ -195,37 +238,3 @@ def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[ExecutorSp
         "test": "exact McNemar",
         "pairs": {"both": pairs.n11, "only_new": pairs.n10, "only_old": pairs.n01, "neither": pairs.n00, "dropped": pairs.dropped},
     }
-
-
-def _print(console: Console, document: dict[str, Any]) -> None:
-    for shown in document["screens"]:
-        mark = " (recommended in the card)" if shown["is_recommended"] else ""
-        show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {shown['executor']}{mark}")
-        show_lines(console, *(f"  success {sentence}" for sentence in shown["sentences"]), f"  failures: {counted(shown['failures'])}")
-        if shown["voids"]:
-            show_lines(console, f"  voids: {counted(shown['voids'])}")
-        show_lines(console, f"  outcomes and film strips: {shown['path']}")
-    for found in document["differences"]:
-        _print_difference(console, found)
-    if document["differences"]:
-        show_lines(console, "These seeds now have selected an executor: report the chosen one on fresh seeds, with --purpose report.")
-    kind = document["evidence"]
-    show_lines(console, document["what_n_cannot_show"], f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.")
-    if document["is_clean"]:
-        show_lines(console, f"next: {document['next']}")
-    elif all(s["verdict"] == "undecided" for s in document["screens"]):
-        show_lines(console, "undecided: the interval is too wide or lies between the bars; screen with a larger -n and another --seed, or train on")
-
-
-def _print_difference(console: Console, found: dict[str, Any]) -> None:
-    pairs = found["pairs"]
-    if found["difference"] is None:
-        show_lines(console, f"{found['new']} against {found['old']}: no pair counts")
-        return
-    low, high = found["interval"]
-    show_lines(
-        console,
-        f"{found['new']} against {found['old']} on the same seeds: {100 * found['difference']:+.1f} points "
-        f"({100 * found['confidence']:g} % interval {100 * low:+.1f} to {100 * high:+.1f}, {found['method']}; {found['test']} p = {found['p_value']:.2g}); "
-        f"only {found['new']} succeeds on {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
-    )

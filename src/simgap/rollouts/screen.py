@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,34 @@ from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
-from simgap.rollouts.engine import RolloutSpec, run_rollouts
+from simgap.rollouts.engine import RolloutSpec
+from simgap.rollouts.kept import run_kept
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
+from simgap.rollouts.spent import claim
+from simgap.rollouts.traces import write_records
 from simgap.seeds import Purpose
-from simgap.statistics import Estimate, ScreenVerdict, Tally, clopper_pearson, screen_verdict, tally, wilson
+from simgap.statistics import (
+    Estimate,
+    ScreenPlan,
+    ScreenVerdict,
+    Tally,
+    beta_mixture,
+    capped_screen,
+    clopper_pearson,
+    run_screen,
+    screen_verdict,
+    tally,
+    wilson,
+)
 from simgap.types import EvidenceKind, Outcome
 
 BROKEN_BELOW = 0.5
 """A policy whose whole interval lies below this in its own simulator is broken."""
 WORTHY_ABOVE = 0.7
 """A policy whose whole interval lies above this is worth hardware time."""
+FIXED, CAPPED = "fixed n", "stops when decided"
+"""How the number of rollouts is decided: before the first, or by a plan with a cap."""
+GROUPS, TRACES = "groups", "traces.npz"
 DEFAULT_ENGINE = "mujoco"
 """What teachers' data are made on unless another engine is asked for."""
 
@@ -35,14 +54,18 @@ class ScreenReport:
     verdict: ScreenVerdict
     counts: Tally
     rate: Estimate
-    """Wilson interval."""
+    """To show: Wilson, or of a screen that may stop early an interval that holds at every look."""
     exact: Estimate
-    """Clopper-Pearson interval, on which the verdict rests."""
+    """To decide: Clopper-Pearson, on which the verdict rests; of a screen that may stop early the same as ``rate``, and its plan decides."""
     outcomes: Mapping[int, Outcome]
-    """Seed -> outcome."""
+    """Seed -> outcome, in the order of the seeds; of a screen that stopped early up to the rollout that decided."""
+    cap: int
+    """Rollouts at most."""
+    plan: str
+    """What decided when to stop; empty for a fixed n."""
     stamp: Stamp
     path: Path
-    """Folder with ``screen.json`` and ``films.npz``."""
+    """Folder with ``screen.json``, ``films.npz`` and ``traces.npz``."""
 
     @property
     def evidence(self) -> EvidenceKind:
@@ -58,37 +81,65 @@ class ScreenReport:
             "n": self.counts.n,
             "failures": dict(self.counts.failures),
             "voids": dict(self.counts.voids),
-            "wilson": [self.rate.low, self.rate.high],
-            "clopper_pearson": [self.exact.low, self.exact.high],
+            "cap": self.cap,
+            "rollouts": len(self.outcomes),
+            "stopped_early": bool(self.plan) and len(self.outcomes) < self.cap,
+            "plan": self.plan,
+            **self._intervals(),
             "confidence": self.rate.confidence,
             "stamp": self.stamp.to_json(),
             "path": str(self.path),
         }
 
+    def _intervals(self) -> dict[str, list[float | None]]:
+        if self.plan:
+            return {"anytime": [self.rate.low, self.rate.high]}
+        return {"wilson": [self.rate.low, self.rate.high], "clopper_pearson": [self.exact.low, self.exact.high]}
 
-def screen(spec: RolloutSpec, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> ScreenReport:
+
+def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = False, progress: Callable[[int, int], None] | None = None) -> ScreenReport:
     """Screen a policy, or read back the finished screen of the same policy, executor, ranges and seeds.
 
+    Killed at any moment and started again it goes on from the groups of rollouts that are kept; the result is the same at any number
+    of workers.
+
     Args:
-        spec: what to run; the seeds must be of another purpose than those of training.
-        out: folder for this screen; finished screens are found again by content.
+        spec: what to run; the seeds must be of another purpose than those of training. Report seeds are spent on this policy.
+        out: folder of screens; finished ones are found again by content.
         workers: processes; 0 runs in this one.
+        sequential: stop as soon as the verdict is decided; ``spec.episodes`` is then the cap.
         progress: called with (episodes done, total).
+
+    Raises:
+        UsageError: seeds of another purpose, or report seeds that are spent on something else.
     """
     if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
         raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
     card = read_card(spec.checkpoint)
-    size = card.architecture.image_size
-    made_by = make_env(spec.env, image_size=size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
-    identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16]}
-    stamp = Stamp(kind="rollouts", fields=identity)
+    stopping = CAPPED if sequential else FIXED
+    made_by = make_env(spec.env, image_size=card.architecture.image_size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
+    source = source_hash("envs", "rollouts", "policies", "statistics")[:16]
+    identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source, "stopping": stopping}
     folder = out / content_hash(identity)[:16]
+    claim(out, spec, card.hash, stopping)
     if not (folder / "screen.json").exists():
-        records = run_rollouts(spec, workers=workers, progress=progress)
-        _write(folder, stamp, records)
+        plan = plan_of(spec.episodes) if sequential else None
+
+        def decided(records: Sequence[RolloutRecord]) -> bool:
+            return plan is not None and run_screen(plan, (r.outcome for r in records)).finished
+
+        records = run_kept(spec, folder / GROUPS, workers=workers, enough=decided if sequential else None, progress=progress)
+        used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
+        _write(folder, Stamp(kind="rollouts", fields=identity), records[:used])
+        shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
     elif progress:
         progress(spec.episodes, spec.episodes)
     return read_screen(folder)
+
+
+def plan_of(cap: int) -> ScreenPlan:
+    """Return when a screen of at most this many rollouts stops, for the bars of every screen."""
+    return capped_screen(cap, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
 
 
 def read_screen(folder: Path) -> ScreenReport:
@@ -101,21 +152,34 @@ def read_screen(folder: Path) -> ScreenReport:
     try:
         stamp = Stamp(kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"})
         outcomes = {int(row["seed"]): outcome_from_json(row) for row in data["rollouts"]}
+        cap, is_fixed = int(stamp.fields.get("episodes", len(outcomes))), stamp.fields.get("stopping", FIXED) == FIXED
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{folder / 'screen.json'} cannot be read ({error!r}); delete the folder and screen again") from error
+    return _report(folder, stamp, outcomes, cap, None if is_fixed else plan_of(cap))
+
+
+def _report(folder: Path, stamp: Stamp, outcomes: Mapping[int, Outcome], cap: int, plan: ScreenPlan | None) -> ScreenReport:
     counts = tally(outcomes.values())
+    if plan is None:
+        verdict = screen_verdict(counts.successes, counts.n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
+        rate, exact = counts.estimate(wilson), counts.estimate(clopper_pearson)
+    else:
+        verdict = run_screen(plan, outcomes.values()).verdict
+        rate = exact = beta_mixture(counts.successes, counts.n, plan.confidence)
     return ScreenReport(
-        verdict=screen_verdict(counts.successes, counts.n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE),
+        verdict=verdict,
         counts=counts,
-        rate=counts.estimate(wilson),
-        exact=counts.estimate(clopper_pearson),
+        rate=rate,
+        exact=exact,
         outcomes=outcomes,
+        cap=cap,
+        plan="" if plan is None else plan.method,
         stamp=stamp,
         path=folder,
     )
 
 
-def _write(folder: Path, stamp: Stamp, records: list[RolloutRecord]) -> None:
+def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shown = _worth_showing(records)
     arrays: dict[str, Any] = {f"{r.seed}/{camera}": frames for r in shown for camera, frames in r.film.items()}
@@ -123,10 +187,11 @@ def _write(folder: Path, stamp: Stamp, records: list[RolloutRecord]) -> None:
     films = io.BytesIO()
     np.savez_compressed(films, **arrays)
     write_atomic(folder / "films.npz", films.getvalue())
+    write_records(folder / TRACES, records, films=False)
     write_atomic(folder / "screen.json", canonical_json({"stamp": stamp.to_json(), "rollouts": [r.to_json() for r in records]}))
 
 
-def _worth_showing(records: list[RolloutRecord]) -> list[RolloutRecord]:
+def _worth_showing(records: Iterable[RolloutRecord]) -> list[RolloutRecord]:
     """Return one success and up to two failures of each mode."""
     shown: list[RolloutRecord] = []
     seen: dict[str, int] = {}

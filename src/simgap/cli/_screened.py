@@ -1,0 +1,51 @@
+"""How screens and their differences are shown to people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli.envs import counted, show_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_screens(console: Console, document: dict[str, Any]) -> None:
+    """Show the document of ``simgap screen``."""
+    several = len({s["policy"] for s in document["screens"]}) > 1
+    for shown in document["screens"]:
+        who = f"{shown['checkpoint']} with {shown['executor']}" if several else shown["executor"]
+        mark = " (recommended in the card)" if shown["is_recommended"] else ""
+        show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {who}{mark}")
+        show_lines(console, *(f"  success {sentence}" for sentence in shown["sentences"]), f"  failures: {counted(shown['failures'])}")
+        if shown["voids"]:
+            show_lines(console, f"  voids: {counted(shown['voids'])}")
+        if shown["stopped_early"]:
+            show_lines(console, f"  decided after {shown['rollouts']} of at most {shown['cap']} rollouts; the interval holds at every look")
+        show_lines(console, f"  outcomes, film strips and traces: {shown['path']}")
+    for found in document["differences"]:
+        print_difference(console, found)
+    if document["differences"]:
+        what = "a policy" if several else "an executor"
+        show_lines(console, f"These seeds now have selected {what}: report the chosen one on fresh seeds, with --purpose report.")
+    kind = document["evidence"]
+    show_lines(console, document["what_n_cannot_show"], f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.")
+    if document["is_clean"]:
+        show_lines(console, f"next: {document['next']}")
+    elif all(s["verdict"] == "undecided" for s in document["screens"]):
+        show_lines(console, "undecided: the interval is too wide or lies between the bars; screen with a larger -n and another --seed, or train on")
+
+
+def print_difference(console: Console, found: dict[str, Any]) -> None:
+    """Show one arm against another on the same seeds."""
+    pairs = found["pairs"]
+    if found["difference"] is None:
+        show_lines(console, f"{found['new']} against {found['old']}: no pair counts")
+        return
+    low, high = found["interval"]
+    show_lines(
+        console,
+        f"{found['new']} against {found['old']} on the same seeds: {100 * found['difference']:+.1f} points "
+        f"({100 * found['confidence']:g} % interval {100 * low:+.1f} to {100 * high:+.1f}, {found['method']}; {found['test']} p = {found['p_value']:.2g}); "
+        f"only {found['new']} succeeds on {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
+    )

@@ -1,0 +1,72 @@
+"""Which report seeds are spent, and on what: a report counts only if nobody could choose by it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from simgap.errors import DataError, UsageError
+from simgap.provenance import canonical_json, content_hash, read_json
+from simgap.rollouts.engine import RolloutSpec
+from simgap.seeds import Purpose
+
+FOLDER = "spent-seeds"
+
+
+def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | None:
+    """Spend a block of report seeds on one policy, for good; spending it again on the same is nothing new.
+
+    A block is env, factor ranges and the root of its seeds. Another policy, another executor or another number of rollouts on the same
+    block is refused: whoever has seen the first number could choose by it, and the second would be a selection that looks like a report.
+    The engine is no part of this: a second engine looks at the same policy.
+
+    Args:
+        root: folder of the screens; the record stands beside them.
+        spec: what is about to be run.
+        policy: hash of the policy's card.
+        stopping: how the number of rollouts is decided.
+
+    Returns:
+        The record, None for seeds that are not for reports.
+
+    Raises:
+        UsageError: the block is spent on something else; names what, and the remedy.
+        DataError: a record that cannot be read.
+    """
+    if spec.purpose is not Purpose.REPORT:
+        return None
+    block = {"env": spec.env, "ranges": spec.ranges.to_json(), "seed": spec.seed}
+    use = {"policy": policy, "executor": spec.executor, "episodes": spec.episodes, "stopping": stopping}
+    path = root / FOLDER / f"{content_hash(block)[:16]}.json"
+    _create(path, canonical_json(block | use))
+    held = read_json(path, limit_bytes=1 << 20)
+    try:
+        other = {k: held[k] for k in use if held[k] != use[k]}
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: report with another --seed") from error
+    if other:
+        was = ", ".join(f"{k} {str(v)[:12] if k == 'policy' else v}" for k, v in other.items())
+        now = ", ".join(f"{k} {str(use[k])[:12] if k == 'policy' else use[k]}" for k in other)
+        raise UsageError(
+            f"the report seeds of --seed {spec.seed} on {spec.env} are spent on {was}, and this is {now}: a second report there would let you choose "
+            "by the first; report with another --seed"
+        )
+    return path
+
+
+def _create(path: Path, text: str) -> None:
+    """Write a file that nobody has written yet, whole or not at all; leave one that exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if not path.exists():
+            os.link(name, path)  # fails where another process was first; its record then decides
+    except FileExistsError:
+        pass
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Rollout records on disk: one group a file, written whole or not at all, read back with suspicion."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgap.errors import DataError
+from simgap.provenance import canonical_json, write_atomic
+from simgap.rollouts.record import RolloutRecord, outcome_from_json
+
+LARGEST_BYTES = 2 << 30
+"""Of one file, on disk or unpacked: a group of 16 with films of two 480 px cameras takes a sixteenth of it."""
+_OPTIONAL = ("n_averaged", "disagreement")
+
+
+def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool = True) -> None:
+    """Write records atomically.
+
+    Args:
+        path: an ``.npz`` file.
+        records: in the order in which they are to be read.
+        films: False leaves the frames out: a hundredth of the size.
+    """
+    arrays: dict[str, Any] = {}
+    for record in records:
+        arrays |= {f"{record.seed}/{name}": getattr(record, name) for name in ("state", "action", "age")}
+        arrays |= {f"{record.seed}/{name}": value for name in _OPTIONAL if (value := getattr(record, name)) is not None}
+        if films:
+            arrays |= {f"{record.seed}/film/{camera}": frames for camera, frames in record.film.items()}
+            arrays[f"{record.seed}/film_steps"] = np.array(record.film_steps, dtype=np.int64)
+    index = canonical_json([r.to_json() for r in records]).encode()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, index=np.frombuffer(index, dtype=np.uint8), **arrays)
+    write_atomic(path, buffer.getvalue())
+
+
+def read_records(path: Path) -> list[RolloutRecord]:
+    """Read what :func:`write_records` wrote; every trace is checked against the hash in its row.
+
+    Raises:
+        DataError: missing, damaged, changed, or far larger than any group of rollouts.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if max(unpacked, path.stat().st_size) > LARGEST_BYTES:
+            raise DataError(f"{path} unpacks to {unpacked} bytes, more than the {LARGEST_BYTES} that rollouts may take; delete it and run again")
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        records = [_record(row, arrays) for row in json.loads(arrays["index"].tobytes())]
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing; run the rollouts again") from error
+    except (KeyError, TypeError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated") from error
+    changed = [r.seed for r in records if r.trace_hash != _told(arrays, r.seed)]
+    if changed:
+        raise DataError(f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run again, only these rollouts are repeated")
+    return records
+
+
+def _told(arrays: Mapping[str, Any], seed: int) -> str:
+    return next(str(row["trace_hash"]) for row in json.loads(arrays["index"].tobytes()) if row["seed"] == seed)
+
+
+def _record(row: Mapping[str, Any], arrays: Mapping[str, Any]) -> RolloutRecord:
+    seed = int(row["seed"])
+    begin = f"{seed}/film/"
+    return RolloutRecord(
+        seed=seed,
+        outcome=outcome_from_json(row),
+        factors={str(k): float(v) for k, v in row["factors"].items()},
+        state=arrays[f"{seed}/state"],
+        action=arrays[f"{seed}/action"],
+        age=arrays[f"{seed}/age"],
+        film={name.removeprefix(begin): frames for name, frames in arrays.items() if name.startswith(begin)},
+        film_steps=tuple(int(i) for i in arrays.get(f"{seed}/film_steps", ())),
+        n_averaged=arrays.get(f"{seed}/n_averaged"),
+        disagreement=arrays.get(f"{seed}/disagreement"),
+        mode=str(row.get("mode", "")),
+    )
