@@ -267,6 +267,22 @@ def test_several_keys_make_one_vector(odd: Path) -> None:
     assert "missing_columns" not in check_data(dataset).codes()
 
 
+def test_names_and_units_may_change_without_decoding_again(odd: Path) -> None:
+    before = load_frames(odd, keymap=MAP)
+    renamed = MAP.merged(KeyMap(keys=(("rgb_l", "top"),), dimensions={"*": {"unit": "rad"}}))
+    after = load_frames(odd, keymap=renamed, progress=lambda done, total: pytest.fail("decoded twice"))
+    np.testing.assert_array_equal(after.images["top"], before.images["front"])
+    assert after.fingerprint != before.fingerprint, "another meaning is another dataset"
+    turned = load_frames(odd, keymap=MAP.merged(KeyMap(images={"front": ("bgr",)})))
+    np.testing.assert_array_equal(turned.images["front"], before.images["front"][..., ::-1])
+
+
+def test_a_rate_that_contradicts_the_file_is_refused(odd: Path) -> None:
+    assert open_dataset(odd, MAP.merged(KeyMap(rate_hz=20))).info.rate_hz == 20.0
+    with pytest.raises(UsageError, match="declares 20 fps"):
+        open_dataset(odd, MAP.merged(KeyMap(rate_hz=18.5)))
+
+
 def test_ours_is_not_overruled_by_a_map(tmp_path: Path) -> None:
     writer = EpisodeWriter(tmp_path / "d", make_spec())
     writer.write(0, make_episode(0))

@@ -101,6 +101,26 @@ def test_a_state_is_built_from_the_keys_the_map_names(tmp_path: Path) -> None:
     assert dataset.spec.cameras == ("front",)
 
 
+def test_a_layout_of_ones_own_is_read_by_a_map(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arms, images = rng.normal(size=(2, 3, 8, 7)).astype(np.float32), rng.integers(0, 255, (3, 8, 16, 24, 3), dtype=np.uint8)
+    for k in range(3):
+        with h5py.File(tmp_path / f"take{k}.h5", "w") as file:
+            file["qaction/left"], file["qpos/left"] = arms[0, k], arms[1, k]
+            file["sensors/eye"] = np.moveaxis(images[k], -1, 1)  # channel first
+            file["sensors/depth"] = np.zeros((8, 16, 24), np.uint16)
+    with pytest.raises(DataError, match="--map KEY=action"):
+        open_dataset(tmp_path)
+    dataset = open_dataset(tmp_path, KeyMap(keys=(("qaction/left", "action"), ("qpos/left", "state"), ("sensors/eye", "front")), rate_hz=15))
+    assert (dataset.info.version, dataset.n_episodes, dataset.spec.cameras) == ("mapped hdf5", 3, ("front",))
+    for k in range(3):
+        episode = dataset.episode(k)
+        np.testing.assert_array_equal(episode.action, arms[0, k])
+        np.testing.assert_array_equal(episode.state, arms[1, k])
+        np.testing.assert_array_equal(episode.images["front"], images[k])
+    assert any("sensors/depth" in note for note in dataset.notes)
+
+
 def _edit(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
     def plant(root: Path) -> None:
         with h5py.File(root / "episode_0.hdf5", "a") as file:

@@ -21,19 +21,17 @@ if TYPE_CHECKING:
 
 def convert(args: argparse.Namespace) -> int:
     """Write a dataset as LeRobot v3.0, changed as asked."""
-    from simgap.episodes.convert import Converter, convert_dataset
+    from simgap.episodes.convert import convert_dataset
 
     dataset = _opened(args)
     target = target_of(args, dataset)
     out = args.out or Path("runs/data") / f"{dataset.root.stem}-converted"
-    converter = Converter(dataset, target)
     for note in dataset.notes:
         say(args, f"note: {note}")
-    _require_colours(dataset)
     began = time.monotonic()
     with _shown(args, "episodes") as report:
         result = convert_dataset(dataset, out, target, workers=workers_of(args), progress=report)
-    document = {"kind": "data_convert", **_document(result, began, kept=converter.keeps_videos)}
+    document = {"kind": "data_convert", **_document(result, began)}
     document |= {"source": str(dataset.root), "source_version": dataset.info.version, "change": target.to_json()}
     emit(args, document, lambda console: show_written(console, document))
     return 0
@@ -49,8 +47,7 @@ def merge(args: argparse.Namespace) -> int:
     began = time.monotonic()
     with _shown(args, "episodes") as report:
         result = merge_datasets(datasets, out, codec=args.codec, workers=workers_of(args), progress=report)
-    kept = all(d.is_ours and d.spec.has_videos and d.spec.codec == (args.codec or datasets[0].spec.codec) for d in datasets)
-    document = {"kind": "data_merge", **_document(result, began, kept=kept), "sources": [str(d.root) for d in datasets]}
+    document = {"kind": "data_merge", **_document(result, began), "sources": [str(d.root) for d in datasets]}
     emit(args, document, lambda console: show_written(console, document))
     return 0
 
@@ -121,20 +118,11 @@ def _opened(args: argparse.Namespace) -> Dataset:
     return open_dataset(args.path, keymap_of(args, with_stated=args.action != "convert"))
 
 
-def _require_colours(dataset: Dataset) -> None:
-    """Refuse to make a dataset whose colours nobody has looked at."""
-    from simgap.errors import UsageError
-
-    doubt = [note for note in dataset.notes if "colour order" in note]
-    if doubt:
-        raise UsageError(f"{dataset.root}: {doubt[0]}")
-
-
-def _document(result: Converted, began: float, *, kept: bool) -> dict[str, Any]:
+def _document(result: Converted, began: float) -> dict[str, Any]:
     from simgap.episodes.reader import open_dataset
 
     spec = open_dataset(result.root).spec
-    how = "videos copied as they are" if kept else "frames encoded" if spec.has_videos else "frames kept exactly"
+    how = "videos copied as they are" if result.videos_copied else "frames encoded" if spec.has_videos else "frames kept exactly"
     return {
         "schema": 1,
         "out": str(result.root),

@@ -65,16 +65,24 @@ class Target:
 class Converter:
     """Turns episodes of one dataset into those of another; holds nothing but what was decided beforehand."""
 
-    def __init__(self, dataset: Dataset, target: Target) -> None:
+    def __init__(self, dataset: Dataset, target: Target, fingerprint: str | None = None) -> None:
         """Decide everything that can be decided before the first frame is read.
 
+        Args:
+            dataset: what to read.
+            target: what should come out.
+            fingerprint: of the dataset, where it was worked out already; it takes reading every byte.
+
         Raises:
-            UsageError: names that mean nothing.
+            UsageError: names that mean nothing, or a question about the data that only its owner can settle.
             ConventionError: a conversion that would guess, or a rate that would invent frames.
             DataError: cameras of different sizes, or no task.
         """
+        if dataset.questions:
+            raise UsageError(f"{dataset.root}: {dataset.questions[0]}")
         self.dataset = dataset
         self.target = target
+        self.fingerprint = dataset.fingerprint if fingerprint is None else fingerprint
         self.change: Change = make_change(target.plan, dataset.spec.action_spec, dataset.spec.state_spec)
         self.episodes = _episodes(dataset, target)
         self.cameras = _cameras(dataset, target)
@@ -163,7 +171,7 @@ class Converter:
     def _stamp(self) -> Stamp:
         fields = dict(self.dataset.spec.stamp.fields)
         clock = "positional k/rate" if self.target.positional_clock or not self._has_clock() else fields.get("clock", "as recorded")
-        step = {"from": self.dataset.fingerprint, "format": self.dataset.info.version, "change": self.target.to_json()}
+        step = {"from": self.fingerprint, "format": self.dataset.info.version, "change": self.target.to_json()}
         if self.dataset.keymap is not None:
             step["keymap"] = self.dataset.keymap.to_json()
         return Stamp(kind="dataset", fields={**fields, "clock": clock, "lineage": [*fields.get("lineage", []), step]})
@@ -204,12 +212,14 @@ def convert_dataset(
     converter = Converter(dataset, target)
     jobs = [(place, index) for place, index in enumerate(converter.episodes)]
     workers = fitting_workers([dataset], workers)
-    return write_all(out, converter.spec, _Conversion, (dataset.root, dataset.keymap, target, out), jobs, workers, progress, runner, notes=converter.dropped)
+    made = (dataset.root, dataset.keymap, target, converter.fingerprint, out)
+    done = write_all(out, converter.spec, _Conversion, made, jobs, workers, progress, runner, notes=converter.dropped)
+    return replace(done, videos_copied=converter.keeps_videos)
 
 
 class _Conversion(EpisodeWork):
-    def __init__(self, root: Path, keymap: KeyMap | None, target: Target, out: Path) -> None:
-        self._converter = Converter(open_dataset(root, keymap), target)
+    def __init__(self, root: Path, keymap: KeyMap | None, target: Target, fingerprint: str, out: Path) -> None:
+        self._converter = Converter(open_dataset(root, keymap), target, fingerprint)
         super().__init__(out, self._converter.spec)
 
     def __call__(self, job: tuple[int, ...]) -> int:

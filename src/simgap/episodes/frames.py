@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from simgap.conventions import require_same
 from simgap.episodes.files import temporary_name
 from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import CACHE
+from simgap.episodes.layout import CACHE, IMAGE_PREFIX
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.table import FrameTable
 from simgap.errors import ConventionError, DataError, MachineError
@@ -75,8 +76,8 @@ def load_frames(
         if entry.length != len(actions[-1]):
             raise DataError(f"{entry.data} holds {len(actions[-1])} frames of episode {entry.index}, its index row says {entry.length}; repair meta or data")
     starts = np.concatenate([[0], np.cumsum([len(a) for a in actions])]).astype(np.int64)
-    fingerprint = dataset.fingerprint
-    images = _images(dataset, wanted, starts, fingerprint, progress, threads)
+    identity = dataset.identify()
+    images = _images(dataset, wanted, starts, identity.frames, progress, threads)
     goals, goal = _goals(dataset, starts)
     return FrameTable(
         images=images,
@@ -85,7 +86,7 @@ def load_frames(
         episode_start=starts,
         action_spec=dataset.spec.action_spec,
         state_spec=dataset.spec.state_spec,
-        fingerprint=fingerprint,
+        fingerprint=identity.fingerprint,
         env=str(dataset.spec.stamp.fields.get("env", "")),
         goals=goals,
         goal=goal,
@@ -152,19 +153,20 @@ def _images(
     dataset: Dataset,
     cameras: tuple[str, ...],
     starts: NDArray[np.int64],
-    fingerprint: str,
+    identity: str,
     progress: Callable[[int, int], None] | None,
     threads: int,
 ) -> dict[str, NDArray[np.uint8]]:
-    name = f"{_CACHE_VERSION}-{fingerprint[:16]}"
+    name = f"{_CACHE_VERSION}-{identity[:16]}"
     shapes = {c: (int(starts[-1]), *dataset.frame_shape(c)) for c in cameras}
     places = [dataset.cache_folder / name, _user_cache() / name]
-    cached = {c: array for c in cameras for place in reversed(places) if (array := _mapped(place / f"{c}.npy", shapes[c])) is not None}
+    files = {c: _file_name(dataset.camera_keys[c], c) for c in cameras}
+    cached = {c: array for c in cameras for place in reversed(places) if (array := _mapped(place / files[c], shapes[c])) is not None}
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0
     for camera in missing:
         parts = _decoded(dataset, camera, starts, threads, _Counter(progress, total, done))
-        cached[camera] = _cached(places, camera, shapes[camera], parts)
+        cached[camera] = _cached(places, files[camera], shapes[camera], parts)
         done += dataset.n_episodes
     return {c: cached[c] for c in cameras}
 
@@ -224,10 +226,15 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _cached(places: Sequence[Path], camera: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def _file_name(key: str, camera: str) -> str:
+    """Return the name of a camera's file: by its feature, for a key map may call the camera otherwise tomorrow."""
+    return f"{camera if key == IMAGE_PREFIX + camera else quote(key, safe='')}.npy"
+
+
+def _cached(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """Write the parts to the first place that can be written and map them; where none can, keep them in memory."""
     for place in places:
-        path = place / f"{camera}.npy"
+        path = place / name
         temporary = temporary_name(path)
         try:
             place.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from simgap.conventions import Dimension
-from simgap.episodes.hdf5_layout import ACT, ROBOMIMIC, Layout, rate_of, robosuite_actions, task_of
+from simgap.episodes.hdf5_layout import ROBOMIMIC, Layout, layouts, rate_of, robosuite_actions, task_of
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, first_line
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import require_content
@@ -121,7 +121,7 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         MachineError: h5py is not installed.
     """
     files = sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=_natural) if root.is_dir() else [root]
-    entries, groups, layout = _episodes(root, files)
+    entries, groups, layout = _episodes(root, files, layouts(keymap))
     first = entries[0]
     notes: list[str] = []
     with opened(first.data) as file:
@@ -135,9 +135,10 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     guess = layout.guess(features)
     roles = resolve(root, features, guess, keymap)
     compressed = sorted(name for name, key in roles.cameras.items() if cameras[key].is_compressed and (keymap is None or name not in keymap.images))
+    questions: list[str] = []
     if compressed:
         words = f"frames of {', '.join(compressed)} are JPEGs whose colour order the file does not state, read as an image viewer shows them"
-        notes.append(f"{words}; look at one, then say --image {compressed[0]}=rgb or =bgr")
+        questions.append(f"{words}; look at one, then say --image {compressed[0]}=rgb or =bgr")
     known: dict[str, tuple[Dimension, ...]] = {}
     if layout is ROBOMIMIC and "actions" in features:
         known = {"actions": robosuite_actions(attributes, features["actions"].shape[0])}
@@ -154,22 +155,23 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         raw={"format": layout.name, "rate_hz": rate_hz, "keys": sorted(features)},
     )
     source = Hdf5Source(files, groups, cameras, [k for k, f in features.items() if f.is_numeric])
-    return Opened(info=info, entries=tuple(entries), source=source, roles=roles, dimensions=known, notes=tuple(notes))
+    return Opened(info=info, entries=tuple(entries), source=source, roles=roles, dimensions=known, notes=(*notes, *questions), questions=tuple(questions))
 
 
-def _episodes(root: Path, files: Sequence[Path]) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:
+def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:
     """List the episodes of all files."""
     entries: list[EpisodeEntry] = []
     groups: dict[int, str] = {}
-    layouts: dict[Layout, Path] = {}
+    seen: dict[Layout, Path] = {}
     for path in files:
         with opened(path) as file:
-            layout = next((layout for layout in (ROBOMIMIC, ACT) if layout.fits(file)), None)
+            layout = next((layout for layout in known if layout.fits(file)), None)
             if layout is None:
-                raise DataError(f"{path} has {sorted(file)[:8]} at its top; expected action and observations (ACT, ALOHA) or data/demo_k (robomimic)")
-            layouts.setdefault(layout, path)
-            if len(layouts) > 1:
-                raise DataError(f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in layouts.items())}; put each layout in a folder of its own")
+                expected = "expected action and observations (ACT, ALOHA), data/demo_k (robomimic), or a map: --map KEY=action --map KEY=state"
+                raise DataError(f"{path} has {sorted(file)[:8]} at its top; {expected}")
+            seen.setdefault(layout, path)
+            if len(seen) > 1:
+                raise DataError(f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in seen.items())}; put each layout in a folder of its own")
             masks = layout.masks(file)
             for name in layout.episodes(file):
                 index = len(entries)
@@ -184,7 +186,7 @@ def _episodes(root: Path, files: Sequence[Path]) -> tuple[list[EpisodeEntry], di
                 entries.append(EpisodeEntry(index=index, length=int(action.shape[0]), tasks=(task,) if task else (), data=path, videos={}, extra=extra))
     if not entries:
         raise DataError(f"{root} holds no episode; expected files episode_0.hdf5 ... or groups data/demo_0 ...")
-    return entries, groups, next(iter(layouts))
+    return entries, groups, next(iter(seen))
 
 
 def _features(group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: list[str]) -> tuple[dict[str, Feature], dict[str, _Camera]]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from simgap.conventions import Dimension, Reference, Unit
 from simgap.episodes.index import Feature
-from simgap.episodes.layout import ACT_HDF5, ROBOMIMIC_HDF5
+from simgap.episodes.keymap import ACTION_ROLE, KeyMap
+from simgap.episodes.layout import ACT_HDF5, MAPPED_HDF5, ROBOMIMIC_HDF5
 from simgap.episodes.source import Roles
 
 if TYPE_CHECKING:
@@ -61,17 +62,23 @@ class Layout(ABC):
         """Return the robot, as far as it is stated."""
 
 
-class _Act(Layout):
-    name, action, parent = ACT_HDF5, "action", ""
+class _OneAFile(Layout):
+    """A file is an episode."""
 
-    def fits(self, file: h5py.File) -> bool:
-        return "action" in file and "observations" in file
+    parent = ""
 
     def episodes(self, file: h5py.File) -> list[str]:
         return ["/"]
 
     def masks(self, file: h5py.File) -> dict[str, str]:
         return {}
+
+
+class _Act(_OneAFile):
+    name, action = ACT_HDF5, "action"
+
+    def fits(self, file: h5py.File) -> bool:
+        return "action" in file and "observations" in file
 
     def skips(self, key: str) -> bool:
         return key == "compress_len"  # lengths of JPEGs by camera, in the recorder's order of cameras, which the file does not keep
@@ -122,7 +129,37 @@ class _Robomimic(Layout):
         return "+".join(map(str, robots)) if isinstance(robots, list) else str(robots)
 
 
+class _Mapped(_OneAFile):
+    """Any file of one episode whose owner says by a key map which keys are the action and the state."""
+
+    name = MAPPED_HDF5
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+    def fits(self, file: h5py.File) -> bool:
+        return self.action in file
+
+    def skips(self, key: str) -> bool:
+        return False
+
+    def is_camera(self, key: str, item: h5py.Dataset) -> bool:
+        return "depth" not in key.lower()
+
+    def guess(self, features: Mapping[str, Feature]) -> Roles:
+        return Roles(action=(), state=(), cameras=_cameras(features))
+
+    def robot(self, attributes: Mapping[str, Any]) -> str:
+        return "unknown"
+
+
 ACT, ROBOMIMIC = _Act(), _Robomimic()
+
+
+def layouts(keymap: KeyMap | None) -> tuple[Layout, ...]:
+    """Return the layouts a file may have, the most particular first."""
+    mapped = [key for key, role in keymap.keys if role == ACTION_ROLE] if keymap is not None else []
+    return (ROBOMIMIC, ACT, *(_Mapped(key) for key in mapped[:1]))
 
 
 def rate_of(attributes: Mapping[str, Any]) -> float | None:

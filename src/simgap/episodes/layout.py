@@ -15,6 +15,7 @@ LEROBOT_VERSIONS = (VERSION_30, VERSION_21, VERSION_20)
 TUB = "tub v2"
 ACT_HDF5 = "act hdf5"
 ROBOMIMIC_HDF5 = "robomimic hdf5"
+MAPPED_HDF5 = "mapped hdf5"
 CHUNK_SIZE = 1000
 """Files of one folder; episode 1000 opens ``chunk-001``."""
 DATA_PATH_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"

@@ -112,6 +112,8 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
         if keymap is not None:
             raise UsageError(f"{root} states its own convention, and a key map cannot overrule it; convert the dataset, or leave the map away")
         return _ours(info, entries, source, stored)
+    if keymap is not None and keymap.rate_hz not in (None, info.rate_hz):
+        raise UsageError(f"{root}/meta/info.json declares {info.rate_hz:g} fps, and frames are looked up by it; correct fps there, or leave the rate away")
     roles = resolve(root, info.features, _guess(info), keymap)
     return Opened(info=info, entries=entries, source=source, roles=roles, dimensions={})
 

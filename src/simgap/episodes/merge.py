@@ -60,16 +60,18 @@ def merge_datasets(
     """
     if len(datasets) < 2:
         raise UsageError("merging takes two datasets or more")
-    _require_distinct(datasets)
+    fingerprints = _distinct(datasets)
     first = datasets[0]
     for other in datasets[1:]:
         require_agreement(first, other)
-    spec, targets, notes = _common(datasets, codec)
+    converters = _converters(datasets, fingerprints, codec)
+    spec, notes = _common(converters)
     jobs: list[tuple[int, ...]] = []
     for k, dataset in enumerate(datasets):
         jobs += [(len(jobs) + n, k, e.index) for n, e in enumerate(e for e in dataset.entries if e.length > 0)]
-    sources = [(d.root, d.keymap) for d in datasets]
-    return write_all(out, spec, _Merging, (sources, targets, spec, out), jobs, fitting_workers(datasets, workers), progress, runner, notes=notes)
+    sources = [(c.dataset.root, c.dataset.keymap, c.target, c.fingerprint) for c in converters]
+    done = write_all(out, spec, _Merging, (sources, spec, out), jobs, fitting_workers(datasets, workers), progress, runner, notes=notes)
+    return replace(done, videos_copied=all(c.keeps_videos and c.spec.encoding == spec.encoding for c in converters))
 
 
 def require_agreement(ours: Dataset, theirs: Dataset) -> None:
@@ -238,12 +240,13 @@ def _spread(dataset: Dataset, column: str) -> Any:
     return high - low
 
 
-def _common(datasets: Sequence[Dataset], codec: Codec | None) -> tuple[DatasetSpec, list[Target], tuple[str, ...]]:
-    """Return the spec of the whole, and how each dataset comes in."""
-    first = datasets[0]
-    chosen: Codec = codec or (first.spec.codec if first.is_ours else "h264")
-    targets = [Target(codec=chosen) for _ in datasets]
-    converters = [Converter(d, t) for d, t in zip(datasets, targets, strict=True)]
+def _converters(datasets: Sequence[Dataset], fingerprints: Sequence[str], codec: Codec | None) -> list[Converter]:
+    chosen: Codec = codec or (datasets[0].spec.codec if datasets[0].is_ours else "h264")
+    return [Converter(d, Target(codec=chosen), f) for d, f in zip(datasets, fingerprints, strict=True)]
+
+
+def _common(converters: Sequence[Converter]) -> tuple[DatasetSpec, tuple[str, ...]]:
+    """Return the spec of the whole, and a sentence on what is left out."""
     action, state = converters[0].spec.action_spec, converters[0].spec.state_spec
     for converter in converters[1:]:
         action, state = _widened(action, converter.spec.action_spec), _widened(state, converter.spec.state_spec)
@@ -252,18 +255,16 @@ def _common(datasets: Sequence[Dataset], codec: Codec | None) -> tuple[DatasetSp
     lost = sorted({name for c in converters for name in c.extras} - shared)
     if lost:
         notes.append(f"columns {lost} are left out: not every dataset has them")
-    origins = [{"name": d.root.name, "fingerprint": d.fingerprint, "episodes": sum(e.length > 0 for e in d.entries)} for d in datasets]
+    datasets = [c.dataset for c in converters]
+    origins = [{"name": c.dataset.root.name, "fingerprint": c.fingerprint, "episodes": len(c.episodes)} for c in converters]
     stamp = Stamp(kind="dataset", fields={"merged": origins, "merged_from": [d.spec.stamp.to_json() for d in datasets]})
-    return (
-        replace(converters[0].spec, name="+".join(d.spec.name for d in datasets)[:120], action_spec=action, state_spec=state, stamp=stamp),
-        targets,
-        tuple(notes),
-    )
+    name = "+".join(d.spec.name for d in datasets)[:120]
+    return replace(converters[0].spec, name=name, action_spec=action, state_spec=state, stamp=stamp), tuple(notes)
 
 
 class _Merging(EpisodeWork):
-    def __init__(self, sources: Sequence[tuple[Path, KeyMap | None]], targets: Sequence[Target], spec: DatasetSpec, out: Path) -> None:
-        self._converters = [Converter(open_dataset(root, keymap), target) for (root, keymap), target in zip(sources, targets, strict=True)]
+    def __init__(self, sources: Sequence[tuple[Path, KeyMap | None, Target, str]], spec: DatasetSpec, out: Path) -> None:
+        self._converters = [Converter(open_dataset(root, keymap), target, fingerprint) for root, keymap, target, fingerprint in sources]
         self._shared = _shared_extras(self._converters)
         super().__init__(out, spec)
 
@@ -283,13 +284,15 @@ def _shared_extras(converters: Sequence[Converter]) -> set[str]:
     return {name for name, _ in sides[0].intersection(*sides[1:])}
 
 
-def _require_distinct(datasets: Sequence[Dataset]) -> None:
+def _distinct(datasets: Sequence[Dataset]) -> list[str]:
+    """Return the fingerprints, no two of them alike."""
     seen: dict[str, Path] = {}
     for dataset in datasets:
         fingerprint = dataset.fingerprint
         if fingerprint in seen:
             raise UsageError(f"{seen[fingerprint]} and {dataset.root} are the same data; merging them would count every episode twice")
         seen[fingerprint] = dataset.root
+    return list(seen)
 
 
 def _widened(a: VectorSpec, b: VectorSpec) -> VectorSpec:

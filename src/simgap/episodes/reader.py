@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,19 @@ from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.tub import open_tub
 from simgap.episodes.vectors import UNLIMITED, Vector, make_vector, require_matches
 from simgap.errors import DataError
-from simgap.provenance import Stamp
+from simgap.provenance import Stamp, content_hash
 from simgap.types import Episode, Outcome, OutcomeKind
 
 __all__ = ["UNLIMITED", "Dataset", "open_dataset"]
+
+
+class Identity(NamedTuple):
+    """What a dataset is, by its bytes."""
+
+    fingerprint: str
+    """Of everything, what the key map says included."""
+    frames: str
+    """Of what decoding depends on: names and units may change without decoding again."""
 
 
 class Dataset:
@@ -41,6 +50,8 @@ class Dataset:
         self.entries = opened.entries
         self.notes = opened.notes
         """What the reader had to assume, one sentence each."""
+        self.questions = opened.questions
+        """Which of these must be settled before a copy makes them permanent."""
         self.keymap = keymap
         self._source = opened.source
         self._roles = opened.roles
@@ -105,15 +116,26 @@ class Dataset:
         Raises:
             DataError: a dataset of ours whose files changed since it was finished.
         """
-        described = self.spec.to_json() if self.is_ours else dict(self.info.raw)
-        if self.keymap is not None:
-            described = {"info": described, "keymap": self.keymap.to_json()}
-        actual = content_fingerprint(self.root, described, self._source.content_files())
-        if self._recorded is not None and actual != self._recorded:
-            raise DataError(
-                f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); restore it or finish it again"
-            )
-        return actual
+        return self.identify().fingerprint
+
+    def identify(self) -> Identity:
+        """Return the fingerprint and that of the frames alone, both of the bytes on disk; every file is read once.
+
+        Raises:
+            DataError: a dataset of ours whose files changed since it was finished.
+        """
+        files = self._source.content_files()
+        if self._recorded is not None:
+            actual = content_fingerprint(self.root, self.spec.to_json(), files)
+            if actual != self._recorded:
+                raise DataError(
+                    f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); restore it or finish it again"
+                )
+            return Identity(actual, actual)
+        content = content_fingerprint(self.root, {}, files)
+        keymap = self.keymap.to_json() if self.keymap is not None else {}
+        changes = {self._roles.cameras[name]: list(how) for name, how in (self.keymap.images.items() if self.keymap is not None else ())}
+        return Identity(content_hash([content, dict(self.info.raw), keymap]), content_hash([content, changes]))
 
     def entry(self, index: int) -> EpisodeEntry:
         """Return the index row of an episode."""

@@ -31,6 +31,8 @@ class Converted:
     found: int
     """Episodes that an earlier, interrupted run had written."""
     notes: tuple[str, ...]
+    videos_copied: bool = False
+    """True where videos were taken over as they are, not compressed a second time."""
 
 
 def fitting_workers(datasets: Sequence[Dataset], workers: int) -> int:

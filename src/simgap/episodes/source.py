@@ -71,6 +71,8 @@ class Opened:
     """The fingerprint stored with it."""
     notes: tuple[str, ...] = ()
     """What the reader had to assume, one sentence each."""
+    questions: tuple[str, ...] = ()
+    """Those of the notes that nobody should build upon."""
 
 
 def require_frame(image: NDArray[np.uint8], out: NDArray[np.uint8], where: str) -> None:
