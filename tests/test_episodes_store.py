@@ -150,6 +150,21 @@ def test_finishing_twice_changes_nothing_and_more_episodes_may_follow(tmp_path: 
     assert open_dataset(tmp_path).n_episodes == 2
 
 
+def test_an_old_info_file_that_comes_back_after_a_crash_does_not_make_a_dataset_finished(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path, make_spec(()))
+    assert not writer.is_finished()
+    writer.write(0, make_episode(0, 5, ()))
+    writer.finish()
+    assert EpisodeWriter(tmp_path, make_spec(())).is_finished()
+    old = (tmp_path / "meta/info.json").read_bytes()
+    writer.write(1, make_episode(1, 5, ()))
+    assert not writer.is_finished()
+    (tmp_path / "meta/info.json").write_bytes(old)
+    assert not writer.is_finished()
+    writer.finish()
+    assert writer.is_finished()
+
+
 def test_episode_one_thousand_opens_the_second_chunk() -> None:
     assert data_path(999) == "data/chunk-000/file-999.parquet"
     assert data_path(1000) == "data/chunk-001/file-000.parquet"

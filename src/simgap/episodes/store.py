@@ -114,8 +114,9 @@ class EpisodeWriter:
             self._group.settle()
 
     def is_finished(self) -> bool:
-        """Return whether :meth:`finish` has been called after the last episode."""
-        return (self._root / "meta" / "info.json").is_file()
+        """Return whether :meth:`finish` has been called after the last episode; an old ``info.json`` may come back after a crash."""
+        stored = read_json(self._root / SIMGAP_JSON)
+        return (self._root / "meta" / "info.json").is_file() and stored["fingerprint"] is not None and stored.get("episodes") == len(self.done())
 
     def finish(self) -> str:
         """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.
