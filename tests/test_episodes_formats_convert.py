@@ -289,7 +289,7 @@ def test_episodes_are_chosen_and_odd_columns_renamed_or_named(tmp_path: Path) ->
     done = convert_dataset(source, tmp_path / "b", Target(codec="png", episodes=(2, 0)))
     out = open_dataset(tmp_path / "b")
     assert [e.length for e in out.entries] == [11, 7]
-    assert "obs.robot0_gripper_qpos" in out.episode(0, images=False).extras
+    assert "robot0_gripper_qpos" in out.episode(0, images=False).extras
     assert not done.notes
     with pytest.raises(UsageError, match=r"no episodes \[7\]"):
         Converter(source, Target(episodes=(7,)))

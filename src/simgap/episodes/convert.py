@@ -273,7 +273,7 @@ def _extras(dataset: Dataset, episodes: Sequence[int]) -> tuple[dict[str, Extra]
     kept: dict[str, Extra] = {}
     notes = []
     for key, values in dataset.episode(episodes[0], images=False).extras.items():
-        name = key.replace("/", ".")
+        name = key.removeprefix("observations/").removeprefix("obs/").replace("/", ".")  # lerobot takes what begins with observation for an input
         if name in reserved or name in kept or "image" in name or values.ndim > 2 or values.dtype.kind not in _COLUMN_TYPES:
             notes.append(f"column {key!r} is left out: its name or type ({values.dtype}, {values.ndim} dimensions) cannot be stored")
         else:

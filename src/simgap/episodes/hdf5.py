@@ -80,6 +80,9 @@ class Hdf5Source(Source):
             item = _item(file[self._groups[entry.index]], key, entry)
             if len(item) < start + len(out):
                 raise DataError(f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording was cut, drop the episode")
+            if item.shape[1:] == out.shape[1:]:
+                item.read_direct(out, np.s_[start : start + len(out)])
+                return
             rows = item[start : start + len(out)]
         for k, row in enumerate(rows):
             where = f"{entry.data} frame {start + k} of {key!r}"
