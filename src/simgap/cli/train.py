@@ -6,13 +6,14 @@ import argparse
 import pickle
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import Advance, duration, emit, progress, say
-from simgap.cli.envs import amount, count, show_lines, whole
+from simgap.cli._train_options import add_arguments, asked_spec, tracker_of
+from simgap.cli.envs import show_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,58 +21,16 @@ if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
     from simgap.training import TrainProgress, TrainSpec
+    from simgap.training.trackers import Tracker
     from simgap.types import EvidenceKind
+
+__all__ = ["HELP", "add_arguments", "run"]
 
 HELP = (
     "Train a chunk policy on a mixture of datasets, or fine-tune one. "
     "The loss never selects anything: screening does. Killed at any moment, the same command goes on from its last resume point."
 )
-FINE_TUNE_RATE = 3e-4
-MOST_THREADS = 8
 _LOSS = "the loss says how well the labels are fitted, not how often the task succeeds: nothing is selected by it"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb; most are fields of ``TrainSpec``."""
-    parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="dataset folders")
-    parser.add_argument("--share", type=amount, nargs="+", metavar="X", help="share of the samples from each DATA, any scale (default: by their frames)")
-    parser.add_argument("--domain", nargs="+", metavar="KIND", help="where each DATA comes from: sim, surrogate, real (default: as its stamp says)")
-    parser.add_argument("--domain-input", action="store_true", help="tell the policy whether a sample is simulated or real")
-    parser.add_argument("--from", dest="parent", type=Path, metavar="CHECKPOINT", help="fine-tune this checkpoint; it keeps its shape and normaliser")
-    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
-    parser.add_argument("--force", action="store_true", help="train even where frames are below the pixel floor (see `simgap pixels`)")
-    for title, options in _OPTIONS.items():
-        group = parser.add_argument_group(title)
-        for flag, kind, field, text in options:
-            group.add_argument(flag, dest=f"spec_{field}", type=kind, metavar="TEXT" if kind is str else "N" if kind in (count, whole) else "X", help=text)
-    parser.add_argument("--float32", action="store_true", help="compute in float32 instead of bfloat16")
-
-
-_OPTIONS: dict[str, tuple[tuple[str, Callable[[str], Any], str, str], ...]] = {
-    "the run (what is not given is simgap.training.TrainSpec's default)": (
-        ("--steps", count, "steps", "optimiser steps"),
-        ("--batch", count, "batch", "observations a step"),
-        ("--p-real", amount, "p_real", "share of real (or surrogate) samples in every batch, exact; --share then divides each side"),
-        ("--learning-rate", amount, "learning_rate", f"peak; with --from {FINE_TUNE_RATE:g} unless given"),
-        ("--threads", count, "threads", f"torch threads, which decide the last bits (default: usable cores, at most {MOST_THREADS})"),
-        ("--device", str, "device", "torch device"),
-        ("--checkpoint-every", count, "checkpoint_every_steps", "steps between resume points"),
-        ("--log-every", count, "log_every", "steps between lines of train.jsonl"),
-    ),
-    "the policy (a fine-tune keeps its parent's shape)": (
-        ("--chunk", count, "chunk", "future steps predicted"),
-        ("--width", count, "width", "channels of the first layer"),
-        ("--hidden", count, "hidden", "units of the head"),
-        ("--executor", str, "executor", "executor recommended in the card"),
-    ),
-    "against overfitting and copying the state": (
-        ("--shift-px", whole, "shift_px", "random shift of each frame"),
-        ("--state-noise", amount, "proprioception_noise", "noise on the normalised state, standard deviation"),
-        ("--state-dropout", amount, "proprioception_dropout", "share of samples without state"),
-        ("--held-out", amount, "validation_share", "share of episodes held out for a loss that is logged and selects nothing"),
-    ),
-}
-"""Group -> flag, type, field of :class:`~simgap.training.TrainSpec`, help."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,8 +38,12 @@ def run(args: argparse.Namespace) -> int:
     from simgap.errors import UsageError
     from simgap.policies.checkpoint import CARD, read_card
     from simgap.training import train
+    from simgap.training.plot import draw_loss
+    from simgap.training.team import rank_here
 
-    spec = _spec(args)
+    rank = rank_here()
+    args.quiet = args.quiet or rank > 0  # of several processes one speaks
+    spec = asked_spec(args)
     if args.share is not None and len(args.share) != len(args.data):
         raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
     _require_device(spec.device)
@@ -100,8 +63,11 @@ def run(args: argparse.Namespace) -> int:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
     say(args, _LOSS)
     began = time.monotonic()
-    with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance:
-        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed), kinds=kinds)
+    with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance, tracker_of(args, spec, out, needed=rank == 0) as tracker:
+        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed, tracker), kinds=kinds)
+    if rank > 0:
+        return 0
+    draw_loss(out)
     document = _document(out, spec, resumed, was_finished, time.monotonic() - began)
     emit(args, document, lambda console: _print(console, document, spec))
     return 0
@@ -143,23 +109,14 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
 class _Reporter:
     """Turns the trainer's signs of life into progress."""
 
-    def __init__(self, advance: Advance, step: int) -> None:
-        self._advance, self._step = advance, step
+    def __init__(self, advance: Advance, step: int, tracker: Tracker | None) -> None:
+        self._advance, self._step, self._tracker = advance, step, tracker
 
     def __call__(self, now: TrainProgress) -> None:
         self._advance(now.step - self._step, f"loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s")
         self._step = now.step
-
-
-def _spec(args: argparse.Namespace) -> TrainSpec:
-    from simgap.machine import usable_cores
-    from simgap.training import TrainSpec
-
-    given = {name.removeprefix("spec_"): value for name, value in vars(args).items() if name.startswith("spec_") and value is not None}
-    given.setdefault("threads", min(usable_cores(), MOST_THREADS))
-    if args.parent is not None:
-        given.setdefault("learning_rate", FINE_TUNE_RATE)
-    return TrainSpec(seed=args.seed, bf16=not args.float32, init_from=args.parent, domain_input=args.domain_input, **given)
+        if self._tracker is not None:
+            self._tracker.log({"step": now.step, "loss": now.loss, "learning_rate": now.learning_rate, "observations_per_s": now.observations_per_s})
 
 
 def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset]) -> list[EvidenceKind] | None:
@@ -302,6 +259,9 @@ def _document(out: Path, spec: TrainSpec, resumed: int, was_finished: bool, seco
         "was_finished": was_finished,
         "last_loss": card.training["last_loss"],
         "held_out_loss": card.training["validation_loss_never_selects"],
+        "open_loop_never_selects": card.training.get("open_loop_never_selects"),
+        "head": str(card.architecture.head),
+        "goals": list(card.goals),
         "mixture": card.training["mixture"],
         "real": card.training.get("real"),
         "apart": card.training.get("apart", {}),

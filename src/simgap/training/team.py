@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,8 +68,7 @@ def joined(device: str) -> Iterator[Team]:
     index = int(os.environ.get("LOCAL_RANK", "0")) if is_cuda else None
     if index is not None:
         torch.cuda.set_device(index)
-    dist.init_process_group("nccl" if is_cuda else "gloo")
-    try:
-        yield Team(rank=dist.get_rank(), size=dist.get_world_size(), device_index=index)
-    finally:
-        dist.destroy_process_group()
+    if not dist.is_initialized():  # one meeting place serves every run of a process
+        dist.init_process_group("nccl" if is_cuda else "gloo")
+        atexit.register(dist.destroy_process_group)
+    yield Team(rank=dist.get_rank(), size=dist.get_world_size(), device_index=index)
