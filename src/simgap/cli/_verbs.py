@@ -17,6 +17,7 @@ SUMMARIES = {
     "pixels": "find the smallest frame size at which the target can be seen well enough",
     "train": "train a chunk policy on a mixture of datasets",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
+    "select": "race checkpoints in closed loop and score the winner on fresh seeds",
     "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
     "target": "plan the next data from the failures",

@@ -50,7 +50,7 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
         now = ", ".join(f"{k} {str(use[k])[:12] if k == 'policy' else use[k]}" for k in other)
         raise UsageError(
             f"the report seeds of --seed {spec.seed} on {spec.env} are spent on {was}, and this is {now}: a second report there would let you choose "
-            "by the first; report with another --seed"
+            "by the first; report with another --seed (simgap select: --report-seed)"
         )
     return path
 

@@ -1,0 +1,111 @@
+"""``simgap select``: race checkpoints in closed loop, then score the winner on seeds that did not choose it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgap.cli._output import emit, progress, say
+from simgap.cli.envs import add_engine, add_renderer, add_workers, count, preset_of, show_lines, whole, workers_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP = (
+    "Choose among checkpoints by closed loop, never by loss: those that are shown not to be best drop out, the winner is scored on fresh seeds. "
+    "Exit code 1 unless the winner is worth hardware time."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="checkpoints, or folders of checkpoints")
+    parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policies have)")
+    parser.add_argument("-n", type=count, default=192, metavar="N", help="select seeds a checkpoint at most, in whole groups of 16 (default 192)")
+    parser.add_argument("--report-n", type=count, default=400, metavar="N", help="fresh seeds of the winner (default 400)")
+    parser.add_argument("--report-seed", type=whole, metavar="N", help="root of the report seeds, which can be spent once (default: --seed)")
+    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
+    parser.add_argument("--executor", metavar="TEXT", help="executor of all (default: each card's own)")
+    add_engine(parser)
+    add_renderer(parser)
+    add_workers(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Race, report, and tell."""
+    from simgap.cli.envs import following
+    from simgap.cli.screen import card_of, env_of, executors_of
+    from simgap.machine import require_offscreen
+    from simgap.rollouts.race_plot import draw_race
+    from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
+    from simgap.statistics import ScreenVerdict
+
+    candidates = candidates_of(args.runs, args.executor)
+    for candidate in candidates:
+        executors_of(card_of(candidate.path), [candidate.executor])  # weights that are not the card's, or a chunk too short, before the first rollout
+    env = env_of(candidates[0].card, args.env)
+    for candidate in candidates[1:]:
+        env_of(candidate.card, env.name)
+    spec = SelectSpec(
+        candidates=candidates,
+        env=env.name,
+        ranges=preset_of(env, args.factors),
+        cap=args.n,
+        report=args.report_n,
+        seed=args.seed,
+        report_seed=args.seed if args.report_seed is None else args.report_seed,
+        engine=args.engine,
+        renderer=args.renderer,
+    )
+    require_offscreen()
+    out = args.out or Path("runs/screens")
+    out.mkdir(parents=True, exist_ok=True)
+    say(args, f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts")
+    with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
+        raced = run_race(spec, out, workers=workers_of(args), progress=advance)
+    say(args, f"{raced.winner} on {spec.report} fresh seeds")
+    with progress(spec.report, "report rollouts", args.quiet) as advance:
+        selection = report_winner(spec, raced, out, workers=workers_of(args), progress=following(advance))
+    document = to_json(spec, selection) | {
+        "plot": draw_race(selection),
+        "sentences": {"select": str(raced.selected), "report": str(selection.report.rate)},
+        "is_clean": selection.report.verdict is ScreenVerdict.WORTH_HARDWARE_TIME,
+    }
+    document["next"] = shlex.join(["simgap", "trial", str(document["winner_path"]), "--executor", _executor(document)])
+    emit(args, document, lambda console: _print(console, document))
+    return 0 if document["is_clean"] else 1
+
+
+def _executor(document: dict[str, Any]) -> str:
+    return next(str(e["executor"]) for e in document["entrants"] if e["name"] == document["winner"])
+
+
+def _print(console: Console, document: dict[str, Any]) -> None:
+    show_lines(console, f"WINNER: {document['winner']} ({document['winner_path']})")
+    for e in document["entrants"]:
+        rate = f"{100 * e['successes'] / e['n']:5.1f} %" if e["n"] else "  no trial"
+        fate = "in" if e["stays"] else f"out, {e['beaten_by']} is better"
+        show_lines(console, f"  {e['letters']:4} {e['name']}: {e['successes']}/{e['n']} {rate}, {fate}")
+    if document["not_told_apart"]:
+        show_lines(console, f"  not shown to be worse than the winner: {', '.join(document['not_told_apart'])}")
+    curse = document["curse"]
+    show_lines(
+        console,
+        f"on the seeds that chose it: {document['sentences']['select']}; not to be reported",
+        f"on fresh seeds:             {document['sentences']['report']}; {document['report']['verdict']}",
+    )
+    if curse["points"] is not None:
+        low, high = curse["interval"]
+        show_lines(console, f"winner's curse: {100 * curse['points']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}, {curse['method']})")
+    if document["expected_curse"] is not None:
+        show_lines(console, f"  choosing among {len(document['entrants'])} adds {100 * document['expected_curse']:+.1f} points on average at this n")
+    saved = document["rollouts_without_race"] - document["rollouts"]
+    show_lines(
+        console,
+        f"race: {document['rollouts']} rollouts, {saved} fewer than all to the end; {document['plot']}",
+        f"This is evidence of kind {document['report']['evidence']}: it can reject a policy and says nothing about hardware.",
+    )
+    if document["is_clean"]:
+        show_lines(console, f"next: {document['next']}")

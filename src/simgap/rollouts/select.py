@@ -1,0 +1,268 @@
+"""Choosing a checkpoint by closed loop: a race on select seeds, then the winner alone on fresh report seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgap.envs import make_env
+from simgap.envs.factors import FactorRanges
+from simgap.errors import DataError, UsageError
+from simgap.policies.checkpoint import CARD, Card, read_card
+from simgap.provenance import canonical_json, child_rng, content_hash, source_hash, write_atomic
+from simgap.rollouts import engine
+from simgap.rollouts.engine import RolloutSpec
+from simgap.rollouts.kept import Arm, run_arms
+from simgap.rollouts.record import RolloutRecord
+from simgap.rollouts.screen import ScreenReport, screen
+from simgap.seeds import Purpose
+from simgap.statistics import Difference, Estimate, Quantity, Race, race, select_against_report, selection_optimism, tally, wilson
+from simgap.types import Outcome
+
+ROUND_GROUPS = 2
+"""Groups between two looks at the race."""
+RACED = "raced"
+"""Folder of the groups of all races: another race of the same policies on the same seeds finds them again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A checkpoint in a race."""
+
+    name: str
+    path: Path
+    card: Card
+    executor: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectSpec:
+    """A race and its report."""
+
+    candidates: tuple[Candidate, ...]
+    env: str
+    ranges: FactorRanges
+    cap: int = 192
+    """Select seeds a checkpoint at most; rounded up to whole groups."""
+    report: int = 400
+    """Report seeds of the winner."""
+    seed: int = 0
+    """Root of the select seeds."""
+    report_seed: int = 0
+    engine: str = "mujoco"
+    renderer: str = "opengl"
+    confidence: float = 0.95
+    """Chance with which a best checkpoint is kept."""
+
+    def rollouts(self, candidate: Candidate, purpose: Purpose) -> RolloutSpec:
+        """Return what is run of one candidate."""
+        is_race = purpose is Purpose.SELECT
+        return RolloutSpec(
+            env=self.env,
+            checkpoint=candidate.path,
+            executor=candidate.executor,
+            ranges=self.ranges,
+            episodes=self.groups * engine.GROUP if is_race else self.report,
+            purpose=purpose,
+            seed=self.seed if is_race else self.report_seed,
+            engine=self.engine,
+            renderer=self.renderer,
+        )
+
+    @property
+    def groups(self) -> int:
+        """Groups of a candidate that runs to the cap."""
+        return -(-self.cap // engine.GROUP)
+
+    @property
+    def most(self) -> int:
+        """Rollouts of a race in which nobody is ever out."""
+        return self.groups * engine.GROUP * len(self.candidates)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Raced:
+    """A finished race."""
+
+    standing: Race
+    outcomes: Mapping[str, Mapping[int, Outcome]]
+    """Candidate -> seed -> outcome, in the order of the seeds."""
+    rollouts: int
+
+    @property
+    def winner(self) -> str:
+        """The candidate to report: of those still in the race the one with the highest rate, by name where rates are equal."""
+        return self.standing.entrants[0].name
+
+    @property
+    def selected(self) -> Estimate:
+        """The winner's rate on the seeds that chose it; too high."""
+        return tally(self.outcomes[self.winner].values()).estimate(wilson)
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """Candidates still in the race beside the winner: none is shown to be worse."""
+        return tuple(n for n in self.standing.going_on if n != self.winner)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """A race, its report, and what the race added to the winner's rate."""
+
+    raced: Raced
+    report: ScreenReport
+    curse: Difference
+    """Rate on select seeds minus rate on report seeds."""
+    expected: Quantity | None
+    """What selecting adds on average; None where checkpoints ran different numbers of seeds."""
+    folder: Path
+
+
+def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[Candidate, ...]:
+    """Return the checkpoints of folders: each either one itself or a folder of some, in the order of their names, numbers by value.
+
+    Raises:
+        DataError: a folder without a checkpoint.
+        UsageError: fewer than two, or one policy twice.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted((c.parent for c in path.glob(f"*/{CARD}")), key=lambda p: _natural(p.name))
+        if not (path / CARD).is_file() and not inside:
+            raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
+        found += [path] if (path / CARD).is_file() else inside
+    if len(found) < 2:
+        raise UsageError(f"{found[0]} is one checkpoint, and nothing can be selected of one; give several, or screen it: simgap screen {found[0]}")
+    cards = {path: read_card(path) for path in found}
+    by_hash: dict[str, Path] = {}
+    for path in found:
+        if cards[path].hash in by_hash:
+            raise UsageError(f"{by_hash[cards[path].hash]} and {path} are the same policy; name it once")
+        by_hash[cards[path].hash] = path
+    names = _names(found)
+    return tuple(Candidate(name=names[p], path=p, card=c, executor=executor or str(c.executor)) for p, c in cards.items())
+
+
+def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None) -> Raced:
+    """Race the candidates on select seeds until one is left or the cap is reached.
+
+    All that are still in run the same groups, then :func:`simgap.statistics.race` drops those that are shown not to be best. Killed at
+    any moment and started again it goes on from the groups that are kept, and ends the same at any number of workers.
+
+    Args:
+        spec: what to race.
+        out: folder of screens and races.
+        workers: processes; 0 runs in this one.
+        progress: called with the number of episodes that are new.
+    """
+    arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), folder=_home(spec, c, out)) for c in spec.candidates]
+    place = {c.name: i for i, c in enumerate(spec.candidates)}
+    outcomes: dict[str, dict[int, Outcome]] = {name: {} for name in place}
+    standing = race(outcomes, spec.confidence)
+    for first in range(0, spec.groups, ROUND_GROUPS):
+        groups = range(first, min(first + ROUND_GROUPS, spec.groups))
+        found = run_arms(arms, {place[n]: groups for n in standing.going_on}, workers=workers, progress=progress, films=False)
+        for name in standing.going_on:
+            ran: dict[int, list[RolloutRecord]] = found[place[name]]
+            outcomes[name] |= {r.seed: r.outcome for g in groups for r in ran[g]}
+        standing = race(outcomes, spec.confidence)
+        if standing.winner is not None:
+            break
+    return Raced(standing=standing, outcomes=outcomes, rollouts=sum(map(len, outcomes.values())))
+
+
+def report_winner(spec: SelectSpec, raced: Raced, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> Selection:
+    """Score the winner on seeds that had no part in choosing it, and say what choosing had added.
+
+    Raises:
+        UsageError: the report seeds are spent on another policy.
+    """
+    winner = next(c for c in spec.candidates if c.name == raced.winner)
+    report = screen(spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress)
+    shared = set(report.outcomes) & {seed for seeds in raced.outcomes.values() for seed in seeds}
+    if shared:
+        raise DataError(f"{len(shared)} seeds, {min(shared)} first, were in the race and in the report: the report would flatter; nothing is reported")
+    counts = [tally(o.values()) for o in raced.outcomes.values()]
+    expected = None
+    if len({c.n for c in counts}) == 1:
+        rng = child_rng(spec.seed, "optimism")
+        expected = selection_optimism([c.successes for c in counts], counts[0].n, rng=rng)
+    curse = select_against_report(raced.selected, report.rate)
+    identity = [[content_hash(_identity(spec, c)) for c in spec.candidates], spec.groups, spec.report, spec.report_seed, spec.confidence]
+    folder = out / f"select-{content_hash(identity)[:16]}"
+    selection = Selection(raced=raced, report=report, curse=curse, expected=expected, folder=folder)
+    write_atomic(folder / "selection.json", canonical_json(to_json(spec, selection)))
+    return selection
+
+
+def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
+    """Return plain JSON values."""
+    raced, report, curse = selection.raced, selection.report, selection.curse
+    by_name = {c.name: c for c in spec.candidates}
+    return {
+        "env": spec.env,
+        "winner": raced.winner,
+        "winner_path": by_name[raced.winner].path,
+        "not_told_apart": list(raced.alike),
+        "entrants": [
+            {
+                "name": e.name,
+                "path": by_name[e.name].path,
+                "policy": by_name[e.name].card.hash,
+                "executor": by_name[e.name].executor,
+                "successes": e.rate.successes,
+                "n": e.rate.n,
+                "wilson": [e.rate.low, e.rate.high],
+                "voids": e.voids,
+                "stays": e.stays,
+                "beaten_by": e.beaten_by,
+                "letters": raced.standing.letters[e.name],
+            }
+            for e in raced.standing.entrants
+        ],
+        "method": raced.standing.method,
+        "confidence": spec.confidence,
+        "rollouts": raced.rollouts,
+        "rollouts_without_race": spec.most,
+        "select": {"seed": spec.seed, "successes": raced.selected.successes, "n": raced.selected.n, "wilson": [raced.selected.low, raced.selected.high]},
+        "report": {"seed": spec.report_seed, **report.to_json()},
+        "curse": {"points": curse.point, "interval": [curse.low, curse.high], "method": curse.method},
+        "expected_curse": None if selection.expected is None else selection.expected.point,
+        "path": selection.folder,
+    }
+
+
+def _home(spec: SelectSpec, candidate: Candidate, out: Path) -> Path:
+    return out / RACED / content_hash(_identity(spec, candidate))[:16]
+
+
+def _identity(spec: SelectSpec, candidate: Candidate) -> dict[str, Any]:
+    """Return what a candidate's groups depend on: everything but how many of them there are."""
+    size = candidate.card.architecture.image_size
+    made_by = make_env(spec.env, image_size=size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
+    asked = {k: v for k, v in spec.rollouts(candidate, Purpose.SELECT).to_json().items() if k != "episodes"}
+    return {**asked, **made_by, "policy": candidate.card.hash, "group": engine.GROUP, "source": source_hash("envs", "rollouts", "policies")[:16]}
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return the shortest ends of the paths that tell them apart."""
+    parts = 1
+    while parts < max(len(p.parts) for p in paths) and len({p.parts[-parts:] for p in paths}) < len(paths):
+        parts += 1
+    return {p: "/".join(p.parts[-parts:]) for p in paths}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def running_rates(outcomes: Mapping[int, Outcome]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
+    """Return after how many trials that count a candidate had which rate."""
+    counted = np.array([o.is_success for o in outcomes.values() if not o.is_void], dtype=np.float64)
+    n = np.arange(1, len(counted) + 1)
+    return n, np.cumsum(counted) / n
