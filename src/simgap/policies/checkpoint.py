@@ -47,6 +47,16 @@ class Card:
     goals: tuple[str, ...] = ()
     """Names of the inputs that tell what is to be done; empty for a policy that is not told."""
 
+    def __post_init__(self) -> None:
+        for what, fitted, spec in (("state", self.normaliser.state, self.state_spec), ("action", self.normaliser.action, self.action_spec)):
+            if fitted.names != spec.names:
+                missing = [n for n in spec.names if n not in fitted.names]
+                told = f"lacks {missing}" if missing else f"has {list(fitted.names)} in another order or beside them"
+                raise DataError(
+                    f"the {what} convention of the card has {list(spec.names)} and its normaliser {told}: numbers would get another joint's scale; "
+                    "restore the checkpoint, or retrain"
+                )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
@@ -172,6 +182,7 @@ def load_policy(
         domain=domain,
         goals=card.goals,
         goal=goal,
+        envs=tuple(str(e) for e in card.training.get("envs", ())),
         bf16=bf16,
         threads=threads,
         block=block,
@@ -209,6 +220,21 @@ def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSp
         raise ConventionError(f"the policy sees cameras {list(policy.cameras)}, the {other} has {list(cameras)}: {missing} missing; rename or retrain")
     if policy.image_size != image_size:
         raise ConventionError(f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the policy's size or retrain")
+
+
+def require_env(policy: CnnPolicy, env: str) -> None:
+    """Raise where a policy learnt from other envs only than the one it is about to act in, which may have the very same conventions.
+
+    A policy that learnt from recorded data names no env and may act anywhere its convention allows.
+
+    Raises:
+        UsageError: names both.
+    """
+    if policy.envs and env not in policy.envs:
+        raise UsageError(
+            f"the checkpoint learnt from episodes of env {', '.join(policy.envs)} and is about to act in env {env}; "
+            f"use it with --env {policy.envs[0]}, or train on episodes of {env}"
+        )
 
 
 def _with_weights_hash(card: Card, weights_hash: str) -> Card:

@@ -53,6 +53,7 @@ class CnnPolicy:
         domain: str = "real",
         goals: tuple[str, ...] = (),
         goal: str | None = None,
+        envs: tuple[str, ...] = (),
     ) -> None:
         self.action_spec = action_spec
         self.state_spec = state_spec
@@ -75,6 +76,8 @@ class CnnPolicy:
         self.goals = goals
         """Tasks that the policy can be told to do; empty for one that is not told."""
         self._goal = goal
+        self.envs = envs
+        """Envs whose episodes the policy learnt from; empty where its data name none."""
         if goal is not None and goals:
             self._one_hot(goal)
 

@@ -19,7 +19,7 @@ from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.policies.base import Asked, Policy, ask
-from simgap.policies.checkpoint import load_policy, require_matches
+from simgap.policies.checkpoint import load_policy, require_env, require_matches
 from simgap.policies.execution import ExecutedAction, Executor, ExecutorSpec, parse_executor, require_executable
 from simgap.policies.executors import prefix_of
 from simgap.provenance import child_rng
@@ -92,6 +92,7 @@ def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
     envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine, renderer=spec.renderer)]
     first = envs[0]
     require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
+    require_env(policy, spec.env)
 
     def run(seeds: Sequence[int]) -> list[RolloutRecord]:
         while len(envs) < len(seeds):

@@ -182,7 +182,15 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         normaliser=plan.normaliser,
         data=tuple(t.fingerprint for t in tables),
         executor=parse_executor(spec.executor),
-        training={"spec": spec.to_json(), "mixture": mixture, "real": real, "apart": apart, "envs": sorted({t.env for t in tables} - {""}), "torch": library_version("torch"), **training},
+        training={
+            "spec": spec.to_json(),
+            "mixture": mixture,
+            "real": real,
+            "apart": apart,
+            "envs": sorted({t.env for t in tables} - {""}),
+            "torch": library_version("torch"),
+            **training,
+        },
         domains=DOMAINS if plan.domains is not None else (),
         goals=plan.goals,
         parent=None if plan.parent is None else plan.parent.weights_hash,
@@ -215,6 +223,7 @@ def _require_usable(tables: Sequence[FrameTable], shares: Sequence[float] | None
         raise UsageError(f"shares {list(shares)} for {len(tables)} tables: one share a table is needed, none negative, not all zero")
     first = tables[0]
     for i, table in enumerate(tables):
+        _require_finite(i, table)
         names = {"ours_name": "table 0", "theirs_name": f"table {i}"}
         require_same(first.action_spec, table.action_spec, what="actions", **names)
         require_same(first.state_spec, table.state_spec, what="states", **names)
@@ -222,6 +231,18 @@ def _require_usable(tables: Sequence[FrameTable], shares: Sequence[float] | None
         if not sizes or set(sizes) != set(first.images) or {s for v in (table, first) for s in (i.shape[1:] for i in v.images.values())} != {_square(sizes)}:
             raise ConventionError(
                 f"table {i} has frames {sizes}, table 0 { ({c: v.shape[1:] for c, v in first.images.items()}) }: same cameras, square and of one size"
+            )
+
+
+def _require_finite(index: int, table: FrameTable) -> None:
+    for what, values, spec in (("state", table.state, table.state_spec), ("action", table.action, table.action_spec)):
+        broken = ~np.isfinite(values)
+        if broken.any():
+            row, column = np.argwhere(broken)[0]
+            episode = int(np.searchsorted(table.episode_start, row, side="right")) - 1
+            raise DataError(
+                f"table {index} ({table.fingerprint[:12]}) has NaN or infinity in {int(broken.any(axis=1).sum())} of {len(table)} rows, first in {what} "
+                f"{spec.names[column]!r} of episode {episode}; training needs finite numbers: repair or leave out those episodes (`simgap data check`)"
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,9 @@ from simgap.training.plan import Plan
 from simgap.training.resume import ResumeState
 from simgap.training.spec import TrainSpec
 from simgap.training.team import Team
+
+_WIDE = 100.0
+"""Normalised data beyond this, not the learning rate, are blamed first for a loss that is not finite."""
 
 
 class TrainingRun:
@@ -83,9 +87,10 @@ class TrainingRun:
         self._optimiser.zero_grad(set_to_none=True)
         value = self._gradient(batch)
         if not math.isfinite(value):
+            largest = max(float(np.abs(a).max(initial=0.0)) for a in (batch.state, batch.target))
             raise DataError(
-                f"loss is {value} at step {self.step}; likely causes: a learning rate of {self._spec.learning_rate} is too high (try a third), "
-                "or values in the data that the normaliser never saw; nothing was saved from this step"
+                f"loss is {value} at step {self.step}, where normalised data reach {largest:.3g} and the learning rate is {self._spec.learning_rate}; "
+                f"{'look at the data, which should reach about 1' if not largest < _WIDE else 'try a third of the rate'}; nothing was saved from this step"
             )
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._spec.clip)
         self._optimiser.step()
