@@ -76,7 +76,7 @@ DECLARED: tuple[Difference, ...] = (
         name="softness of contact",
         envs=_ALL,
         mujoco="springs with a time constant of 20 ms: things sink in by their own inertia's measure",
-        drake="hydroelastic bodies of 5 MPa where faces meet, 20 kN/m where a round shape touches",
+        drake="loose things are hydroelastic, of 0.5 MPa, robots and furniture rigid; 20 kN/m where a round shape touches",
         matters="the opening at which jaws come to rest on a cube (1 % of the gripper), and impacts",
     ),
     Difference(
@@ -90,8 +90,15 @@ DECLARED: tuple[Difference, ...] = (
         name="time step and integration of servos",
         envs=_ALL,
         mujoco="2.5 ms (arm) and 5 ms (car); servo stiffness explicit, damping implicit",
-        drake="5 ms; servo stiffness, damping and torque limits inside the contact solver's implicit step",
+        drake="5 ms and 10 ms; servo stiffness, damping and torque limits inside the contact solver's implicit step",
         matters="rise times, by half of Drake's step",
+    ),
+    Difference(
+        name="sleep",
+        envs=_ALL,
+        mujoco="on the table everything is always in the solver; the car's cones sleep until they are touched",
+        drake="cubes and cones at rest for 0.15 s are held until something that moves is within 3 cm",
+        matters="creep of things at rest; nothing that a robot does",
     ),
     Difference(
         name="joint limits",

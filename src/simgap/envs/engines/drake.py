@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.envs._mujoco import mujoco
-from simgap.envs.engines.drake_plant import CONTACT, TIMESTEP_S, Plant, build_plant, complaints, pydrake
+from simgap.envs.engines.drake_plant import CONTACT, STEPS, Plant, build_plant, complaints, pydrake
+from simgap.envs.engines.drake_sleep import CHECK_S, Sleep
 from simgap.envs.engines.drake_sync import FieldSync, StateMap
 from simgap.errors import UsageError
 from simgap.provenance import library_version
@@ -24,35 +25,40 @@ class DrakeSnapshot(NamedTuple):
     steps: int
     context: Any
     data: Any
-    has_stepped: bool
+    sleep: Any
 
 
 class DrakeEngine:
     """Moves a MuJoCo model's data by Drake; see :class:`~simgap.envs.engines.base.Engine`."""
 
-    def __init__(self, model: Any, data: Any, timestep_s: float = TIMESTEP_S) -> None:
+    def __init__(self, model: Any, data: Any, timestep_s: float | None = None, *, sleep: bool = True) -> None:
         """Parse the model and build the plant, about 20 ms.
 
         Args:
             model: a ``mujoco.MjModel`` that carries its MJCF; its fields are read again at every :meth:`reset`.
             data: the ``mujoco.MjData`` that states and commands are taken from and written to.
-            timestep_s: step of Drake's solver, s.
+            timestep_s: step of Drake's solver, s; twice MuJoCo's by default.
+            sleep: whether free bodies at rest are left out of the solver until something comes near.
 
         Raises:
             MachineError: no pydrake.
             UsageError: the model has something that this engine does not take over.
         """
-        self._model, self._data, self._timestep_s = model, data, timestep_s
+        self._model, self._data = model, data
+        self._timestep_s = timestep_s = STEPS * float(model.opt.timestep) if timestep_s is None else timestep_s
         self._plant: Plant = build_plant(model, timestep_s)
         with complaints():  # that a half space touches no deformable body, of which there is none
             self._pristine = self._plant.diagram.CreateDefaultContext()
+        self._plant.ground.Lock(self._plant.plant.GetMyMutableContextFromRoot(self._pristine))
         self._simulator = pydrake("systems.analysis").Simulator(self._plant.diagram, self._pristine.Clone())
         self._root = self._simulator.get_mutable_context()
         self._context = self._plant.plant.GetMyMutableContextFromRoot(self._root)
         self._fields = FieldSync(model, self._plant)
         self._states = StateMap(model, self._plant)
+        self._sleep = Sleep(model, self._plant) if sleep else None
+        self._look_steps = max(1, round(CHECK_S / timestep_s))
         self._geom_of = {geometry: geom for geom, geometry in self._plant.geometries.items()}
-        self._steps, self._has_stepped = 0, False
+        self._steps = 0
         self._contacts: list[tuple[int, int]] | None = None
         self.stamp = f"drake {library_version('drake')} {CONTACT} sap, hydroelastic {timestep_s}s"
 
@@ -63,7 +69,9 @@ class DrakeEngine:
         self._states.to_drake(self._data, self._context)
         servos = 2 * self._plant.plant.num_actuators()
         self._plant.plant.get_desired_state_input_port(self._plant.instance).FixValue(self._context, np.zeros(servos))
-        self._steps, self._has_stepped = 0, False
+        self._steps = 0
+        if self._sleep is not None:
+            self._sleep.reset()
         self._simulator.Initialize()
         self._write_back()
 
@@ -77,23 +85,26 @@ class DrakeEngine:
         if abs(steps * self._timestep_s - seconds) > 1e-9:
             raise UsageError(f"{seconds:g} s is not a whole number of Drake's {self._timestep_s:g} s steps")
         self._plant.plant.get_actuation_input_port().FixValue(self._context, self._fields.feed_forward(self._data.ctrl))
-        self._steps += steps
-        # Half a step short of the next one: whether a step that falls on the boundary is taken would be a matter of rounding.
-        self._simulator.AdvanceTo((self._steps - 0.5) * self._timestep_s)
-        self._has_stepped = True
-        self._write_back()
+        goal = self._steps + steps
+        while self._steps < goal:
+            look = (self._steps // self._look_steps + 1) * self._look_steps if self._sleep is not None else goal
+            self._steps = min(goal, look)
+            # Half a step short of the next one: whether a step that falls on the boundary is taken would be a matter of rounding.
+            self._simulator.AdvanceTo((self._steps - 0.5) * self._timestep_s)
+            self._write_back()
+            if self._sleep is not None and self._steps == look:
+                self._sleep.look(self._data, self._root, self._context, self._touching())
+                self._contacts = None
 
     def touching(self, geom: int) -> NDArray[np.int32]:
         """Return the ids of geoms in contact with one geom."""
-        if self._contacts is None:
-            self._contacts = self._find_contacts()
-        others = [b if a == geom else a for a, b in self._contacts if geom in (a, b)]
+        others = [b if a == geom else a for a, b in self._touching() if geom in (a, b)]
         return np.array(sorted(set(others)), dtype=np.int32)
 
     def servo_torque(self, actuator: int) -> float:
         """Return the torque an actuator gave in the last step, N m; before the first, what it would give at the start."""
         servo = self._plant.servos[actuator]
-        if self._has_stepped:
+        if self._steps:
             return float(self._plant.plant.get_net_actuation_output_port().Eval(self._context)[actuator]) / servo.ratio
         return self._fields.torque_at(self._model, self._data, actuator)
 
@@ -114,18 +125,26 @@ class DrakeEngine:
         """Return a copy of Drake's context and of the data; gains and torque limits stay those of the episode."""
         copied = mujoco.MjData(self._model)
         mujoco.mj_copyData(copied, self._model, self._data)
-        return DrakeSnapshot(self._steps, self._root.Clone(), copied, self._has_stepped)
+        return DrakeSnapshot(self._steps, self._root.Clone(), copied, None if self._sleep is None else self._sleep.snapshot())
 
     def restore(self, snapshot: DrakeSnapshot) -> None:
         """Go back to a snapshot of this episode."""
-        self._steps, self._has_stepped = snapshot.steps, snapshot.has_stepped
+        self._steps = snapshot.steps
+        if self._sleep is not None:
+            self._sleep.restore(snapshot.sleep)
         self._root.SetTimeStateAndParametersFrom(snapshot.context)
         self._simulator.Initialize()
         self._contacts = None
         mujoco.mj_copyData(self._data, self._model, snapshot.data)
 
+    def _touching(self) -> list[tuple[int, int]]:
+        """Return the pairs of geoms in contact, found once a look."""
+        if self._contacts is None:
+            self._contacts = self._find_contacts() + ([] if self._sleep is None else self._sleep.contacts())
+        return self._contacts
+
     def _find_contacts(self) -> list[tuple[int, int]]:
-        if not self._has_stepped:
+        if not self._steps:
             query = self._plant.plant.get_geometry_query_input_port().Eval(self._context)
             return [(self._geom_of[p.id_A], self._geom_of[p.id_B]) for p in query.ComputePointPairPenetration()]
         results = self._plant.plant.get_contact_results_output_port().Eval(self._context)

@@ -20,13 +20,17 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.engines.mjcf import NamedMjcf, named_mjcf
 from simgap.errors import MachineError, UsageError
 
-TIMESTEP_S = 0.005
-"""Twice MuJoCo's step for these envs: the solver is implicit, and a control period stays a whole number of steps."""
+STEPS = 2
+"""Drake's step over MuJoCo's: its solver is implicit and slower by step, and a control period stays a whole number of them."""
 POINT_STIFFNESS_N_PER_M = 2e4
 """Of a contact in one point: a wheel that carries 3 N sinks in by 0.15 mm."""
-MODULUS_PA = 5e6
-"""Hydroelastic modulus of what moves: printed plastic on soft pads; 7 N on a 4 cm2 pad press it in by 13 um."""
-DISSIPATION_S_PER_M = 10.0
+MODULUS_PA = 5e5
+"""Hydroelastic modulus of loose things, soft rubber's: 7 N on a 4 cm2 pad press a cube in by 0.4 mm, as in MuJoCo.
+
+Of 80 cubes dropped from 8 cm, 5 at 1 MPa and 50 s/m never came to rest, and most at 5 MPa and 10 s/m: they rocked by a milliradian from
+step to step for ever. None does at these values.
+"""
+DISSIPATION_S_PER_M = 100.0
 """Hunt and Crossley dissipation: no bounce at the speeds of these tasks."""
 CONTACT = "lagged"
 """Drake's approximation of contact: a convex problem in which Coulomb's bound takes the normal force of the step before."""
@@ -61,6 +65,8 @@ class Plant:
     """MuJoCo geom id -> Drake's geometry id, of everything that can collide."""
     servos: tuple[Servo, ...]
     """In the order of MuJoCo's actuators, which is also that of Drake's."""
+    ground: Any
+    """The locked joint of the body that carries every fixed shape."""
     rotors: dict[int, Any]
     """MuJoCo joint id -> Drake's actuator that carries the joint's reflected inertia."""
 
@@ -77,7 +83,7 @@ def pydrake(part: str) -> Any:
         raise MachineError("engine drake needs pydrake, which is not installed: pip install 'simgap[drake]'") from error
 
 
-def build_plant(model: Any, timestep_s: float = TIMESTEP_S) -> Plant:
+def build_plant(model: Any, timestep_s: float) -> Plant:
     """Return the plant of a model at its compiled values.
 
     Args:
@@ -102,13 +108,15 @@ def build_plant(model: Any, timestep_s: float = TIMESTEP_S) -> Plant:
     hinges = {i: plant.GetJointByName(name, instance) for i, name in enumerate(named.joints) if not is_free[i]}
     servos = tuple(_add_servo(plant, model, i, hinges) for i in range(model.nu))
     rotors = _add_rotors(plant, model, hinges, servos)
+    ground = _add_ground(plant, scene, model, _collision_shapes(scene, named), instance)
     plant.Finalize()  # free joints come into being here, called like their bodies
     joints = tuple(hinges[i] if i in hinges else plant.GetJointByName(named.bodies[model.jnt_bodyid[i]], instance) for i in range(model.njnt))
     bodies = (plant.world_body(), *(plant.GetBodyByName(name, instance) for name in named.bodies[1:]))
-    geometries = _geometries(plant, scene, bodies, named)
+    geometries = _collision_shapes(scene, named)
+    _drop_what_is_only_seen(plant, scene, geometries)
     _set_contact(plant, scene, model, geometries)
     set_filters(scene.collision_filter_manager(), model, geometries)
-    return Plant(builder.Build(), plant, scene, instance, joints, bodies, geometries, servos, rotors)
+    return Plant(builder.Build(), plant, scene, instance, joints, bodies, geometries, servos, ground, rotors)
 
 
 def _refuse_what_is_lost(model: Any) -> None:
@@ -193,36 +201,68 @@ def _add_rotors(plant: Any, model: Any, joints: dict[int, Any], servos: tuple[Se
     return rotors
 
 
-def _geometries(plant: Any, scene: Any, bodies: tuple[Any, ...], named: NamedMjcf) -> dict[int, Any]:
-    """Return what can collide, and drop the shapes that are only to be seen: MuJoCo draws, and Drake would go on moving them."""
-    role = pydrake("geometry").Role.kProximity
+def _collision_shapes(scene: Any, named: NamedMjcf) -> dict[int, Any]:
+    """Return Drake's geometry of every MuJoCo geom that can collide, by geom id."""
     inspector = scene.model_inspector()
     index = {name: i for i, name in enumerate(named.geoms)}
-    found: dict[int, Any] = {}
-    for body in bodies:
-        frame = plant.GetBodyFrameIdOrThrow(body.index())
-        collision = inspector.GetGeometries(frame, role)
-        for geometry in collision:
-            found[index[inspector.GetName(geometry).rsplit("::", 1)[-1]]] = geometry
-        for geometry in set(inspector.GetGeometries(frame)) - set(collision):
-            scene.RemoveGeometry(plant.get_source_id(), geometry)
+    found = {index[inspector.GetName(g).rsplit("::", 1)[-1]]: g for g in inspector.GetAllGeometryIds(pydrake("geometry").Role.kProximity)}
     return dict(sorted(found.items()))
 
 
+def _add_ground(plant: Any, scene: Any, model: Any, shapes: dict[int, Any], instance: Any) -> Any:
+    """Hang every fixed shape on one body whose only joint is locked, and return the joint.
+
+    Drake can lock bodies at rest, which saves most of the time, but crashes when a body touches a shape of the world itself
+    while any joint is locked (RobotLocomotion/drake issue 24773).
+    """
+    geometry, maths, tree = pydrake("geometry"), pydrake("math"), pydrake("multibody.tree")
+    body = plant.AddRigidBody("ground_", instance, tree.SpatialInertia.SolidBoxWithMass(1.0, 1.0, 1.0, 1.0))
+    joint = plant.AddJoint(tree.PrismaticJoint("ground_", plant.world_frame(), body.body_frame(), [0.0, 0.0, 1.0]))
+    data, inspector = mujoco.MjData(model), scene.model_inspector()
+    mujoco.mj_kinematics(model, data)
+    for geom in [g for g in shapes if model.body_weldid[model.geom_bodyid[g]] == 0]:
+        name = inspector.GetName(shapes[geom]).rsplit("::", 1)[-1]
+        shape, properties = inspector.GetShape(shapes[geom]).Clone(), geometry.ProximityProperties(inspector.GetProximityProperties(shapes[geom]))
+        pose = maths.RigidTransform(maths.RotationMatrix(data.geom_xmat[geom].reshape(3, 3)), data.geom_xpos[geom].copy())
+        scene.RemoveRole(plant.get_source_id(), shapes[geom], geometry.Role.kProximity)
+        plant.RegisterCollisionGeometry(body, pose, shape, name, properties)
+    return joint
+
+
+def _drop_what_is_only_seen(plant: Any, scene: Any, geometries: dict[int, Any]) -> None:
+    """Remove shapes that cannot collide: MuJoCo draws, and Drake would go on moving them."""
+    keep = set(geometries.values())
+    for geometry in scene.model_inspector().GetAllGeometryIds():
+        if geometry not in keep:
+            scene.RemoveGeometry(plant.get_source_id(), geometry)
+
+
 def _set_contact(plant: Any, scene: Any, model: Any, geometries: dict[int, Any]) -> None:
-    """Let shapes with flat faces meet in patches (hydroelastic), round ones in points, where a mesh would make a wheel a polygon."""
+    """Let shapes with flat faces meet in patches (hydroelastic), round ones in points, where a mesh would make a wheel a polygon.
+
+    Loose things give way; robots and what is fixed do not, which leaves a third of the polygons between a jaw and a cube. Two rigid
+    shapes touch in a point.
+    """
     geometry = pydrake("geometry")
     inspector = scene.model_inspector()
     for geom, identity in geometries.items():
         properties = geometry.ProximityProperties(inspector.GetProximityProperties(identity))
         geometry.AddContactMaterial(dissipation=DISSIPATION_S_PER_M, point_stiffness=POINT_STIFFNESS_N_PER_M, properties=properties)
-        kind, is_fixed = int(model.geom_type[geom]), model.body_weldid[model.geom_bodyid[geom]] == 0
-        edge = 0.5 * float(model.geom_rbound[geom]) or 1.0
-        if kind == _PLANE or (is_fixed and kind in _FLAT_FACED):
-            geometry.AddRigidHydroelasticProperties(edge, properties)
-        elif kind in _FLAT_FACED:
+        kind, edge = int(model.geom_type[geom]), 0.5 * float(model.geom_rbound[geom]) or 1.0
+        if kind in _FLAT_FACED and is_loose(model, int(model.geom_bodyid[geom])):
             geometry.AddCompliantHydroelasticProperties(edge, MODULUS_PA, properties)
+        elif kind in (_PLANE, *_FLAT_FACED):
+            geometry.AddRigidHydroelasticProperties(edge, properties)
         scene.AssignRole(plant.get_source_id(), identity, properties, geometry.RoleAssign.kReplace)
+
+
+def is_loose(model: Any, body: int) -> bool:
+    """Return whether a body hangs on nothing and carries no other body that moves against it: a cube, not a car."""
+    joint = int(model.body_jntadr[body])
+    if joint < 0 or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_FREE:
+        return False
+    tree = model.body_rootid == model.body_rootid[body]
+    return int(model.body_dofnum[tree].sum()) == 6
 
 
 def set_filters(manager: Any, model: Any, geometries: dict[int, Any]) -> None:

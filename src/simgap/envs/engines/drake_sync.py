@@ -29,7 +29,6 @@ class FieldSync:
         self._compiled = {name: np.array(getattr(model, name)) for name in (*_FIXED, *_COPIED)}
         self._scratch = mujoco.MjData(model)
         mujoco.mj_kinematics(model, self._scratch)
-        self._frames = [(self._scratch.xpos[body].copy(), self._scratch.xmat[body].reshape(3, 3).copy()) for body in range(model.nbody)]
         self._carriers = _carriers(model)
         self._joint_of = np.asarray(model.actuator_trnid[:, 0], dtype=int)
         self._ratio = np.array([servo.ratio for servo in plant.servos])
@@ -115,12 +114,10 @@ class FieldSync:
                 scene.AssignRole(context, source, identity, properties, geometry.RoleAssign.kReplace)
 
     def _pose_in_frame(self, model: Any, geom: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a geom's position and rotation in its body as Drake has it: a fixed body stays where it was compiled, so its shapes move instead."""
-        body = int(model.geom_bodyid[geom])
-        if model.body_weldid[body]:
+        """Return a geom's position and rotation in the body that carries it in Drake: its own, or the ground if it is fixed."""
+        if model.body_weldid[model.geom_bodyid[geom]]:
             return np.array(model.geom_pos[geom]), _matrix(model.geom_quat[geom])
-        origin, axes = self._frames[body]
-        return axes.T @ (self._scratch.geom_xpos[geom] - origin), axes.T @ self._scratch.geom_xmat[geom].reshape(3, 3)
+        return self._scratch.geom_xpos[geom].copy(), self._scratch.geom_xmat[geom].reshape(3, 3).copy()
 
 
 def _ancestors(model: Any, body: int) -> set[int]:
@@ -163,15 +160,16 @@ class StateMap:
             else:
                 self._q[q], self._v[v] = qd, vd
         self._free = tuple(free)
-        self._to_q, self._to_v = np.argsort(self._q), np.argsort(self._v)
 
     def to_drake(self, data: Any, context: Any) -> None:
         """Copy positions and velocities of the data into a plant's context."""
         velocity = np.array(data.qvel)
         for quaternion, turning in self._free:
             velocity[turning : turning + 3] = _turned(data.qpos[quaternion : quaternion + 4], velocity[turning : turning + 3])
-        self._plant.SetPositions(context, data.qpos[self._to_q])
-        self._plant.SetVelocities(context, velocity[self._to_v])
+        positions, velocities = np.zeros(self._plant.num_positions()), np.zeros(self._plant.num_velocities())
+        positions[self._q], velocities[self._v] = data.qpos, velocity
+        self._plant.SetPositions(context, positions)
+        self._plant.SetVelocities(context, velocities)
 
     def to_mujoco(self, context: Any, data: Any) -> None:
         """Copy a plant's positions and velocities into the data; quaternions become unit ones, which Drake lets drift by 1e-6."""

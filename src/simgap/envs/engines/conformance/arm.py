@@ -16,6 +16,7 @@ from simgap.envs.arm.model import KP, KV
 from simgap.envs.arm.world import ArmWorld
 from simgap.envs.engines.conformance.base import Measure, Probe
 from simgap.envs.engines.conformance.bench import STEP_S, G, period
+from simgap.provenance import child_rng
 
 JOINTS = SO101_JOINTS
 STEP_DEG = 10.0
@@ -26,6 +27,7 @@ TABLE_FRICTION, CUBE_FRICTION = 0.5, 0.2
 HOLDING_KP = 1000.0
 """Of the servos that hold the arm still while one joint swings, N m/rad."""
 HEAVY_KG = 0.08
+DROPS = 10
 _AWAY = ((-0.12, 0.30), (-0.12, -0.30), (0.45, 0.30))
 """Corners of the table that the arm does not reach."""
 
@@ -290,6 +292,22 @@ def _rest_height(probe: ArmProbe) -> float:
     return 1e3 * (world.cube_half[0] - float(world.cube_position(0)[2]))
 
 
+def _unrest(probe: ArmProbe) -> float:
+    """Return the largest speed, m/s or rad/s, that a cube still has 2 s after it fell from 8 cm, over some turns."""
+    worst = 0.0
+    for turn in range(DROPS):
+        world = _cleared(probe)
+        start, dof = world.cube_qpos[0], int(world.model.joint(world.scene.cubes[0].name).dofadr[0])
+        quaternion = child_rng(turn, "drop").normal(size=4)
+        world.data.qpos[start : start + 7] = [0.30, 0.0, 0.08, *(quaternion / np.linalg.norm(quaternion))]
+        world.engine.reset()
+        world.engine.advance(2.0)
+        for _ in range(4):  # a thing that rocks from step to step is still for a moment in each
+            world.engine.advance(STEP_S)
+            worst = max(worst, float(np.abs(world.data.qvel[dof : dof + 6]).max()))
+    return worst
+
+
 def _gripped(probe: ArmProbe) -> ArmWorld:
     """Return a world in which the jaws have closed on the target where it lies."""
     world = probe.start()
@@ -369,6 +387,8 @@ ARM: tuple[Measure[ArmWorld], ...] = (
             value=_slide(TABLE_FRICTION, CUBE_FRICTION), tolerance=0.1),
     Measure(name="spin: cube", unit="rad/s^2", what="deceleration of a cube spinning on its face", value=_spin, theory=_spin_theory, tolerance=20.0),
     Measure(name="rest: cube", unit="mm", what="how deep a resting cube sinks in", value=_rest_height, theory=lambda _: 0.0, tolerance=0.2),
+    Measure(name="rest: dropped cube", unit="m/s, rad/s", what="largest speed 2 s after a fall, over some turns", value=_unrest,
+            theory=lambda _: 0.0, tolerance=0.05),
     Measure(name="grip: torque", unit="N m", what="of the gripper's servo, closed on a cube; below zero closes", value=_grip_torque,
             theory=lambda p: -float(p.world.model.actuator_forcerange[5, 1]), tolerance=0.01),
     Measure(name="grip: opening", unit="%", what="gripper reading, closed on a cube", value=_grip_opening, tolerance=1.5),

@@ -11,8 +11,9 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.car import geometry as g
 from simgap.envs.car.world import CarWorld
 from simgap.envs.engines.conformance.base import Measure, Probe
-from simgap.envs.engines.conformance.bench import STEP_S, G
+from simgap.envs.engines.conformance.bench import G
 
+STEP_S = 0.01
 THROTTLE, STEERING = 0.5, 0.5
 SLIDE_MPS, SLIDE_S, SLIDE_FRICTION = 2.0, 0.4, 0.4
 LEAN_BACK_DEG, LEAN_OVER_DEG = 25.0, 55.0
@@ -198,6 +199,22 @@ def _leaning(lean_deg: float) -> Callable[[CarProbe], float]:
     return value
 
 
+def _unrest(probe: CarProbe) -> float:
+    """Return the largest speed, m/s or rad/s, that a cone still has 3 s after it fell on the edge of its foot, over some leans."""
+    worst = 0.0
+    for lean in (-20.0, -12.0, 5.0, 16.0, 24.0):
+        world = _cleared(probe)
+        start, dof, half = _cone_qpos(world, 0), _cone_dof(world, 0), math.radians(lean) / 2
+        world.data.qpos[start + 2] += 0.04
+        world.data.qpos[start + 3 : start + 7] = math.cos(half), 0.0, math.sin(half), 0.0
+        world.engine.reset()
+        world.engine.advance(3.0)
+        for _ in range(4):
+            world.engine.advance(STEP_S)
+            worst = max(worst, float(np.abs(world.data.qvel[dof : dof + 6]).max()))
+    return worst
+
+
 def _pushing(probe: CarProbe) -> float:
     """Return the mean speed of the car over a second in which it pushes a cone ahead of it, m/s."""
     world = _cleared(probe)
@@ -253,6 +270,8 @@ CAR: tuple[Measure[CarWorld], ...] = (
             theory=_zero, tolerance=1.0),
     Measure(name="topple: falls", unit="deg", what=f"tilt, up to 90, 2 s after a cone was let go at {LEAN_OVER_DEG:g} deg", value=_leaning(LEAN_OVER_DEG),
             theory=lambda _: 90.0, tolerance=1.0),
+    Measure(name="rest: dropped cone", unit="m/s, rad/s", what="largest speed 3 s after a fall, over some leans", value=_unrest,
+            theory=_zero, tolerance=0.05),
     Measure(name="push: cone", unit="m/s", what="mean speed of a car at throttle 0.5 that pushes a cone ahead of it", value=_pushing,
             theory=_pushing_theory, tolerance=0.02),
 )  # fmt: skip

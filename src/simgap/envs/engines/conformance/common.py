@@ -61,7 +61,8 @@ def _misplaced(probe: Probe[Any]) -> float:
     worst = 0.0
     for pose in range(POSES):
         _scatter(probe, pose)
-        worst = max(worst, float(np.linalg.norm(_positions(probe) - probe.world.data.xpos, axis=1).max()))
+        moving = probe.world.model.body_weldid != 0
+        worst = max(worst, float(np.linalg.norm(_positions(probe) - probe.world.data.xpos, axis=1)[moving].max()))
     return 1e3 * worst
 
 
