@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from arm_fixtures import SIZE, blind, condition
 from simgap import generation
+from simgap.cli import main
 from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.envs.rendering import PixelNoise
@@ -249,6 +251,24 @@ def test_sensor_noise_has_its_spread_no_bias_and_its_seed() -> None:
         PixelNoise(20.0, child_rng(1, "noise")).add(edge)
         assert np.abs(edge.astype(int) - level).max() < 128
         assert 0.3 < (edge == level).mean() < 0.7
+
+
+def test_the_command_takes_cameras_and_codec_and_adds_to_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["generate", "arm-pick", "--size", "32", "--cameras", "wrist", "--codec", "av1", "--workers", "0", "--json", "--out", str(tmp_path / "data")]
+    documents = []
+    for n in ("1", "2"):
+        assert main([*command, "-n", n]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert [(d["episodes"], d["episodes_already_there"], d["attempts"]) for d in documents] == [(1, 0, 1), (2, 1, 1)]
+    dataset = open_dataset(tmp_path / "data")
+    assert (dataset.spec.cameras, dataset.spec.codec, dataset.fingerprint) == (("wrist",), "av1", documents[1]["fingerprint"])
+    assert dataset.episode(1).images["wrist"].std() > 5.0
+    assert main([*command, "-n", "1", "--cameras", "wrist,,front"]) == 2
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main([*command, "-n", "3", "--ray", "local"]) != 0
+    assert "pip install 'simgap[ray]'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
