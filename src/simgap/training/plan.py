@@ -174,6 +174,7 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         for i, t in enumerate(tables)
     ]
     real = None if plan.kinds is None else account(plan.counts, [len(r) for r in plan.training_rows], plan.kinds, spec.p_real)
+    envs = sorted({t.env for t in tables} - {""})
     apart = {str(k): offsets for k, offsets in source_offsets(tables).items()}
     return Card(
         action_spec=tables[0].action_spec,
@@ -187,8 +188,8 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
             "mixture": mixture,
             "real": real,
             "apart": apart,
-            "envs": sorted({t.env for t in tables} - {""}),
             "torch": library_version("torch"),
+            **({"envs": envs} if envs else {}),
             **training,
         },
         domains=DOMAINS if plan.domains is not None else (),
