@@ -25,8 +25,10 @@ RUN_Z = 0.030
 """Height of the gripper point on the way and on the pad."""
 AHEAD_M = 0.035
 """How far out the next target lies: less turns earlier."""
-LEAD, PAN_LEAD = 0.7, 0.6
-"""Shares of the usual lead: the arm reaches out at 85 deg/s while the pan turns at up to 70, so that the side is taken first."""
+LEAD = 0.7
+"""Share of the usual lead at which the arm reaches out: 85 deg/s."""
+PAN_SHARE = 0.65
+"""Share of its way that the pan leads: the farther it has to turn the faster, so that the side is taken first."""
 
 
 class ArmPassTeacher:
@@ -62,7 +64,7 @@ class ArmPassTeacher:
         distance = min(plan.pad_distance, max(along, 0.0) + AHEAD_M * lead / LEAD_DEG)
         if before < 0:  # in front of the post there is no way on until there is room beside it
             room = _ramp(sign * aside, touch_aside - 0.006, touch_aside + 0.008)
-            stop = plan.post_distance - touch_along + 0.006 - 0.02 * _ramp(-sign * aside, 0.002, 0.012)
+            stop = plan.post_distance - touch_along + 0.015 - 0.03 * _ramp(-sign * aside, 0.002, 0.012)
             distance = min(distance, stop + room * (plan.pad_distance - stop))
         try:
             goal = g.inverse_tilting(g.ToolPose(distance * math.cos(bearing), distance * math.sin(bearing), RUN_Z, bearing), 0.011)
@@ -70,7 +72,7 @@ class ArmPassTeacher:
             return Abstain(str(reason))
         now = self._arm.joints_deg()
         out = self._arm.bounded(np.array([now[0], *goal[1:]]), LEAD * lead)
-        out[0] = min(max(float(goal[0] - now[0]), -PAN_LEAD * lead), PAN_LEAD * lead)
+        out[0] = min(max(PAN_SHARE * float(goal[0] - now[0]) * lead / LEAD_DEG, -lead), lead)
         return self._arm.by(out, 0.0)
 
     def _sign(self) -> float:

@@ -28,7 +28,7 @@ from simgap.envs.looks import hue_rgb
 from simgap.envs.rendering import FrameRenderer
 from simgap.types import Outcome
 
-POST_HEIGHT_M = 0.10
+POST_HEIGHT_M = 0.08
 """Lower than the hand and the forearm of a gripper that reaches past it, higher than its fingers."""
 PAD_RADIUS_M = 0.020
 ZONE_M = 0.015
