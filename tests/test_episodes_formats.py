@@ -105,6 +105,9 @@ def test_two_steering_keys_are_not_chosen_between(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"user/angle \(varies.*user/steering \(varies.*--map user/\w+=action --map user/throttle=action"):
         open_dataset(tmp_path / "t")
     dataset = open_dataset(tmp_path / "t", KeyMap(keys=(("user/steering", "action"), ("user/throttle", "action"))))
+    write_tub(tmp_path / "u", inputs=("user/steering", "user/throttle"), **{"user/angle": [0.0] * 20})
+    with pytest.raises(UsageError, match=r"user/angle \(constant\).*--map user/steering=action --map user/throttle=action"):
+        open_dataset(tmp_path / "u")
     assert dataset.spec.action_spec.names == ("steering.pos", "throttle.vel")
     assert "user/angle" in dataset.episode(0).extras
 

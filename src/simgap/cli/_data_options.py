@@ -127,7 +127,7 @@ def episodes_of(text: str) -> tuple[int, ...]:
         return _part_of(Path(name), part)
     chosen: list[int] = []
     for word in text.split(","):
-        match = re.fullmatch(r"(\d{1,8})(?:-(\d{1,8}))?", word.strip())
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", word.strip())
         if match is None:
             raise UsageError(f"--episodes {text!r} is no list of episodes; write it like 0,4-9, or split.json:train")
         first, last = int(match[1]), int(match[2] or match[1])
@@ -145,7 +145,9 @@ def _part_of(path: Path, part: str) -> tuple[int, ...]:
         raise UsageError(f"{path} is no split; make one with simgap data split")
     if part not in parts:
         raise UsageError(f"{path} has no part {part!r}; {did_you_mean(part, parts)}")
-    return tuple(int(k) for k in parts[part])
+    if not isinstance(parts[part], list) or any(type(k) is not int for k in parts[part]):
+        raise UsageError(f"part {part!r} of {path} is no list of episode numbers; make the split again with simgap data split")
+    return tuple(parts[part])
 
 
 def _orders(words: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -171,7 +171,7 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
             layout = next((layout for layout in known if layout.fits(file)), None)
             if layout is None:
                 expected = "expected action and observations (ACT, ALOHA), data/demo_k (robomimic), or a map: --map KEY=action --map KEY=state"
-                raise DataError(f"{path} has {sorted(file)[:8]} at its top; {expected}")
+                raise DataError(f"{path} has {sorted(map(str, file))[:8]} at its top; {expected}")
             seen.setdefault(layout, path)
             if len(seen) > 1:
                 raise DataError(f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in seen.items())}; put each layout in a folder of its own")
@@ -181,7 +181,7 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
                 if index >= _MOST_EPISODES:
                     raise DataError(f"{root} holds more than {_MOST_EPISODES} episodes; split it")
                 action = file[name].get(layout.action)
-                if action is None or action.shape[:1] in ((), (0,)):
+                if getattr(action, "shape", ())[:1] in ((), (0,)):  # absent, a group, a type, a scalar or empty
                     raise DataError(f"{path}: {name} has no frames in {layout.action!r}; drop the episode")
                 groups[index] = name
                 extra = {"group": f"{path.name}:{name}"} | ({"masks": masks[name]} if name in masks else {})
@@ -219,7 +219,7 @@ def _walk(group: h5py.Group, path: Path, prefix: str = "", depth: int = 0) -> It
     """Yield the datasets below a group; what would lead out of the file is refused."""
     import h5py
 
-    for name in sorted(group):
+    for name in sorted(n for n in group if isinstance(n, str)):  # a name that is no text is no name of ours
         link = group.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):
             raise DataError(f"{path}: {prefix}{name} is a link into another file; copy the data into one file")
@@ -253,7 +253,7 @@ def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None
 
 def _item(group: h5py.Group, key: str, entry: EpisodeEntry) -> h5py.Dataset:
     item = group.get(key)
-    if item is None:
+    if getattr(item, "dtype", None) is None:
         raise DataError(f"{entry.data} has no {key!r} in episode {entry.index} ({group.name}), which the first episode has; drop one of the two")
     return item
 

@@ -99,10 +99,10 @@ class _Robomimic(Layout):
     name, action, parent = ROBOMIMIC_HDF5, "actions", "data"
 
     def fits(self, file: h5py.File) -> bool:
-        return "data" in file and any(re.fullmatch(r"demo_\d+", k) for k in file["data"])
+        return bool(_demos(file))
 
     def episodes(self, file: h5py.File) -> list[str]:
-        return [f"data/{k}" for k in sorted((k for k in file["data"] if re.fullmatch(r"demo_\d+", k)), key=lambda k: int(k[5:]))]
+        return [f"data/{k}" for k in sorted(_demos(file), key=lambda k: int(k[5:]))]
 
     def masks(self, file: h5py.File) -> dict[str, str]:
         found: dict[str, list[str]] = {}
@@ -206,6 +206,12 @@ def environment(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found.get("env_kwargs", {}), dict):
         return {}
     return found
+
+
+def _demos(file: h5py.File) -> list[str]:
+    """Return the names of robomimic's demonstrations, none where the file has no such group."""
+    data = file.get("data")
+    return [k for k in data if isinstance(k, str) and re.fullmatch(r"demo_\d{1,9}", k)] if isinstance(data, Mapping) else []
 
 
 def _cameras(features: Mapping[str, Feature]) -> dict[str, str]:
