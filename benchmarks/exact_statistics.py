@@ -3,7 +3,7 @@
 Every way of working them out runs in a process of its own, so that its peak memory is its own. Frames are made batch by batch
 from seeds and never held by the streaming side: six joints in float32, a clock in float64, a counter in int64, and small images.
 
-    python benchmarks/statistics.py
+    python benchmarks/exact_statistics.py
 """
 
 from __future__ import annotations
