@@ -72,7 +72,7 @@ class ArmPassTeacher:
             return Abstain(str(reason))
         now = self._arm.joints_deg()
         out = self._arm.bounded(np.array([now[0], *goal[1:]]), LEAD * lead)
-        out[0] = min(max(PAN_SHARE * float(goal[0] - now[0]) * lead / LEAD_DEG, -lead), lead)
+        out[0] = min(max(min(1.0, PAN_SHARE * lead / LEAD_DEG) * float(goal[0] - now[0]), -lead), lead)
         return self._arm.by(out, 0.0)
 
     def _sign(self) -> float:
