@@ -88,14 +88,14 @@ def test_a_flow_that_goes_on_from_a_prefix_stays_on_its_way(flow: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("head", [Head.MIP, Head.FLOW])
 def test_heads_learn_to_localise_what_only_the_image_shows(tmp_path: Path, head: Head) -> None:
-    data = find_the_square(np.random.default_rng(0), episodes=150, length=12, image_size=48)
-    spec = TrainSpec(steps=150, batch=64, learning_rate=3e-3, chunk=10, width=16, hidden=64, shift_px=0, log_every=50, warmup_steps=10, threads=1, head=head)
+    data = find_the_square(np.random.default_rng(0), episodes=150, length=12, image_size=24)
+    spec = TrainSpec(steps=300, batch=64, learning_rate=3e-3, chunk=10, width=8, hidden=64, shift_px=0, log_every=50, warmup_steps=10, threads=1, head=head)
     policy = load_policy(train([data], None, replace(spec, gripper_head=True), tmp_path))
-    fresh = find_the_square(np.random.default_rng(1), episodes=50, length=12, image_size=48)
+    fresh = find_the_square(np.random.default_rng(1), episodes=50, length=12, image_size=24)
     starts = fresh.episode_start[:-1]
     chunk = policy.predict({c: v[starts] for c, v in fresh.images.items()}, fresh.state[starts])
     truth = fresh.action[starts + 9]
-    assert np.abs(chunk[:, 9, :2] - truth[:, :2]).mean() < 0.35 * np.abs(data.action[:, :2].mean(axis=0) - truth[:, :2]).mean()
+    assert np.abs(chunk[:, 9, :2] - truth[:, :2]).mean() < 0.4 * np.abs(data.action[:, :2].mean(axis=0) - truth[:, :2]).mean()
 
 
 @pytest.mark.parametrize("head", [pytest.param(Head.MIP, marks=pytest.mark.slow), Head.FLOW])
