@@ -151,7 +151,7 @@ def _exchanged(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFindi
 
 def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFinding]:
     """Find episodes whose pictures are those of the others with red and blue exchanged."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for camera, views in by_camera.items():
         if len(views) < 2:
             continue
@@ -167,9 +167,9 @@ def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[Data
     return [
         DataFinding(
             code="channels_exchanged",
-            severity=Severity.FAULT,
-            sentence=f"red and blue are exchanged between episodes: {listed(parts)}",
-            remedy="turn the channels of these episodes (BGR to RGB); one decoder for all recordings",
+            severity=Severity.WARNING,  # things of another colour look the same to it: whoever recorded knows
+            sentence=f"red and blue look exchanged between episodes: {listed(parts)}",
+            remedy="look at a frame of each; where they are, turn the channels of these episodes (BGR to RGB) and use one decoder for all recordings",
             feature=next(iter(found)),
             numbers=found,
         )

@@ -67,7 +67,7 @@ class Glimpse:
     def steps(self) -> NDArray[np.float64]:
         """Largest difference of any pixel from one look to the next, ``(n - 1,)`` of 255."""
         wide = self.frames.astype(np.int16)
-        return np.abs(np.diff(wide, axis=0)).reshape(max(0, len(wide) - 1), -1).max(axis=1, initial=0).astype(np.float64)
+        return np.asarray(np.abs(np.diff(wide, axis=0)).reshape(max(0, len(wide) - 1), -1).max(axis=1, initial=0), dtype=np.float64)
 
     @property
     def thumbnail(self) -> NDArray[np.float64]:
@@ -148,7 +148,7 @@ class Looker:
 
     def _sought(self, span: VideoSpan, stop: float, step: float) -> tuple[NDArray[np.float64], Frames]:
         """Jump from look to look: with key frames everywhere, that is many times cheaper than decoding them all."""
-        looks = []
+        looks: list[tuple[float, NDArray[np.uint8]]] = []
         for wanted in np.arange(span.start_s, stop - 1e-6, step):
             for time_s, image in iterate_frames(span.path, float(wanted), key_frames_only=True):
                 if time_s >= wanted - _DENSE_S and time_s >= span.start_s - 1e-3:

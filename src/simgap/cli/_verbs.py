@@ -21,6 +21,7 @@ SUMMARIES = {
     "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
     "target": "plan the next data from the failures",
+    "study": "run a study and write its page: what an executor costs, what selects a checkpoint",
     "audit": "run every check against every planted fault",
     "loop": "crank a turn, or resume one from disk",
     "report": "write one self-contained HTML page of a run",

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def load_action(name: str) -> Verb:
     """Import an action that has a file of its own."""
-    return cast("Verb", import_module(f"simgap.cli.envs_{name.replace('-', '_')}"))
+    return cast("Verb", import_module(f"simgap.cli._envs_{name.replace('-', '_')}"))
 
 
 _ACTIONS = {
@@ -65,7 +65,7 @@ _ACTIONS = {
     "conformance": "the same numbers on two physics engines and from theory; exit code 1 on an undeclared difference",
 }
 _FILES = ("picture", "conformance", "teacher-map", "sweep", "add", "remove")
-"""Actions in files of their own, ``cli/envs_<action>.py``, made like a verb's."""
+"""Actions in files of their own, ``cli/_envs_<action>.py``, made like a verb's."""
 
 
 def count(text: str) -> int:
