@@ -1,6 +1,6 @@
 """Does the pixel probe foretell what policies do? Probe, ruler and the closed-loop success of a policy trained at each size, in one table.
 
-    python benchmarks/pixel_floor.py --sizes 6,8,12,24,96 --factors clean,cluttered,looks --out runs/pixels
+    python benchmarks/pixel_floor.py --sizes 4,6,8,12,48 --factors clean,cluttered,looks --out runs/pixels
 
 A killed run goes on where it stopped. Seeds: data from *train*, rollouts from *report*, the probe's scenes from its own stream.
 """
@@ -37,10 +37,10 @@ def main() -> None:
     """Print the table; write it as JSON and Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="arm-pick")
-    parser.add_argument("--sizes", default="6,8,12,24,96")
+    parser.add_argument("--sizes", default="4,6,8,12,48")
     parser.add_argument("--factors", default="clean,cluttered,looks")
-    parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--episodes", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--rollouts", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("runs/pixels"))
     options = parser.parse_args()

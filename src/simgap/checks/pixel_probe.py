@@ -66,10 +66,10 @@ class ProbeSet:
 class ProbeSpec:
     """How long the probe trains; enough for its error to settle, at most two minutes on two cores."""
 
-    scenes: int = 3000
+    scenes: int = 2000
     """Scenes of each phase."""
     held_out_share: float = 0.15
-    steps: int = 1500
+    steps: int = 1000
     batch: int = 64
     learning_rate: float = 2e-3
     width: int = 32

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="PX,PX", help=f"frame sizes to measure (default: up from {USUAL_SIZES[0]} px until one passes)")
     parser.add_argument("--factors", metavar="PRESET", help="preset the scenes are drawn from (default nominal, or the dataset's own ranges)")
     parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras the policy will see (default: all)")
-    parser.add_argument("--scenes", type=count, metavar="N", help="scenes of each phase (default 3000)")
-    parser.add_argument("--steps", type=count, metavar="N", help="training steps of the probe (default 1500)")
+    parser.add_argument("--scenes", type=count, metavar="N", help="scenes of each phase (default 2000)")
+    parser.add_argument("--steps", type=count, metavar="N", help="training steps of the probe (default 1000)")
     parser.add_argument("--labels", type=Path, metavar="CSV", help="real data: episode,frame,x_m,y_m of the target in at least 10 frames of 5 episodes")
     parser.add_argument("--tolerance-mm", type=amount, metavar="MM", help="real data: error of the target's position that the task forgives")
 
