@@ -1,0 +1,89 @@
+"""Studies as pages and pictures: the table, the command that made it, and what it does not show."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from simgap.provenance import write_atomic
+from simgap.statistics import Estimate
+from simgap.studies.execution import ExecutionStudy, Row
+
+
+def cell_text(rate: Estimate) -> str:
+    """Return ``97/100 (92-99 %)``."""
+    if rate.low is None or rate.high is None:
+        return f"{rate.successes}/{rate.n}"
+    return f"{rate.successes}/{rate.n} ({100 * rate.low:.0f}-{100 * rate.high:.0f} %)"
+
+
+def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], command: str, picture: str) -> str:
+    """Return the page of an execution study as Markdown."""
+    lines = [
+        "# Execution: the same weights, another executor",
+        "",
+        f"One policy (`{policy[:12]}`) in {study.env} ({study.ranges.name}), {study.starts} starts, the same for every row. Latency is in control steps",
+        "between sending an action and its taking effect. Intervals: Wilson, 95 %; differences: paired on starts, Tango's interval, exact McNemar,",
+        "Holm over the table. Made by",
+        "",
+        f"    {command}",
+        "",
+        f"![success by executor, latency and bug]({picture})",
+        "",
+        "| executor | latency | bug | success | mean age, steps | against | points, 95 % interval | p (Holm) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        change, p = "", ""
+        if r.difference is not None and r.difference.difference.point is not None:
+            d = r.difference.difference
+            change = f"{100 * (d.point or 0.0):+.0f} ({100 * (d.low or 0.0):+.0f} to {100 * (d.high or 0.0):+.0f})"
+            p = "" if r.p_adjusted is None else f"{r.p_adjusted:.2g}"
+        against = "" if r.against is None else ("without the bug" if r.cell.bug else "without latency or lead")
+        what = f"| `{r.cell.spec}` | {r.cell.latency} | {r.cell.bug or '-'} |"
+        lines.append(f"{what} {cell_text(r.rate)} | {r.mean_age:.2f} | {against} | {change} | {p} |")
+    lines += [
+        "",
+        "## What this does not show",
+        "",
+        "- One policy and one env: how much an executor matters depends on the chunk, the rate and how steady the policy is.",
+        "- Evidence of kind `sim`: latency on a robot varies from step to step, here it does not.",
+        "- A bug that costs nothing here is still a bug; `simgap.policies.probe` finds it without a rollout.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def draw_execution(rows: Sequence[Row], path: Path) -> Path:
+    """Draw success over latency, one panel an executor, one line for correct, lead and each bug."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    executors = list(dict.fromkeys(r.cell.executor for r in rows))
+    figure = Figure(figsize=(3.1 * len(executors), 3.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(executors), sharey=True, squeeze=False)[0]
+    colours = ("#1f5a99", "#2f8f5b", "#b3541e", "#a03030", "#7a4fa0", "#8a6d1f", "#4a4a4a")
+    names = list(dict.fromkeys(_line(r) for r in rows))
+    for panel, executor in zip(panels, executors, strict=True):
+        for name in names:
+            own = sorted((r for r in rows if r.cell.executor == executor and _line(r) == name), key=lambda r: r.cell.latency)
+            if own:
+                y = [100 * (r.rate.point or 0.0) for r in own]
+                low, high = ([100 * abs((r.rate.point or 0.0) - (getattr(r.rate, end) or 0.0)) for r in own] for end in ("low", "high"))
+                colour = colours[names.index(name) % len(colours)]
+                panel.errorbar([r.cell.latency for r in own], y, yerr=[low, high], marker="o", markersize=4, capsize=2, color=colour, label=name)
+        panel.set(title=executor, xlabel="latency, control steps", ylim=(-4, 104))
+        panel.grid(visible=True, alpha=0.3)
+    panels[0].set_ylabel("success, %")
+    handles = dict(pair for panel in panels for pair in zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=7)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    write_atomic(path, picture.getvalue())
+    return path
+
+
+def _line(row: Row) -> str:
+    return row.cell.bug or ("lead = latency" if row.cell.lead else "correct")
