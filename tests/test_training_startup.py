@@ -116,3 +116,10 @@ def test_a_checkpoint_of_another_env_is_refused_though_the_conventions_agree(par
 def test_a_checkpoint_of_another_robot_is_refused_by_rollouts_naming_both(parent: Path) -> None:
     spec = RolloutSpec(env="car-goal", checkpoint=parent, executor="latest", ranges={}, episodes=1)  # type: ignore[arg-type]
     said(ConventionError, lambda: run_rollouts(spec, workers=0), "policy", "env car-goal")
+
+
+def test_an_executor_that_the_head_cannot_serve_is_refused_before_training(parent: Path, tmp_path: Path) -> None:
+    for spec in (TINY, replace(TINY, init_from=parent)):
+        asked = replace(spec, executor="real_time(2, delay=1)")
+        said(UsageError, lambda asked=asked: train([table()], None, asked, tmp_path / "a"), "real_time(2, delay=1)", "kind l1", "--head flow")
+    assert not list(tmp_path.iterdir())

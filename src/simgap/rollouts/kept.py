@@ -18,7 +18,7 @@ from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorValues
 from simgap.errors import UsageError
 from simgap.policies.base import Policy
-from simgap.policies.checkpoint import load_policy, require_matches
+from simgap.policies.checkpoint import load_policy, require_env, require_matches
 from simgap.provenance import child_rng
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec, run_group
@@ -188,6 +188,7 @@ def _setup(arms: tuple[Arm, ...], roll: Roll) -> Callable[[_Task], tuple[_Task, 
         policy = load_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
         env = envs_of(policy.image_size, 1)[0]
         require_matches(policy, env.action_spec, env.state_spec, env.cameras, env.image_size, other=f"env {spec.env}")
+        require_env(policy, spec.env)
         return policy
 
     made: dict[int, list[TaskEnv]] = {}

@@ -15,6 +15,7 @@ from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.checkpoint import Card, read_card
 from simgap.policies.cnn import CnnSpec
 from simgap.policies.execution import parse_executor
+from simgap.policies.heads import Head
 from simgap.policies.normaliser import Normaliser, fit_range
 from simgap.provenance import child_rng, library_version
 from simgap.training.batches import quotas
@@ -83,6 +84,11 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         if bool(parent.domains) != spec.domain_input:
             raise UsageError(f"the parent was {'' if parent.domains else 'not '}told the domain of its samples; a fine-tune has to do the same (domain_input)")
         normaliser, architecture = parent.normaliser, parent.architecture
+    executor = parse_executor(spec.executor)
+    if executor.asks_for_prefix and architecture.head is not Head.FLOW:
+        raise UsageError(
+            f"{executor} wants chunks that go on from the one before, which a head of kind {architecture.head} cannot; use --head flow, or receding(k)"
+        )
     split = [_split(t, i, spec) for i, t in enumerate(tables)]
     sizes = [len(rows) for rows, _ in split]
     if spec.p_real is not None and known is not None:
