@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from arm_fixtures import blind, condition, solve
 from simgap.checks.base import Cause, Verdict
+from simgap.checks.beside_teacher import check_beside_teacher, teacher_records
 from simgap.checks.motion import (
     disagreement_by_age,
     freeze_share,
@@ -23,8 +24,10 @@ from simgap.checks.motion import (
     speed,
 )
 from simgap.checks.smoothness import FEWEST, Trace, check_smoothness, measure, ruler_of, trace_of
+from simgap.envs import make_env
 from simgap.errors import UsageError
 from simgap.rollouts.record import RolloutRecord
+from simgap.seeds import Purpose, seed_of
 from simgap.types import Outcome
 
 RATE = 20.0
@@ -226,3 +229,18 @@ def test_measures_cover_every_name_and_are_undefined_where_there_are_no_chunks()
     assert measure(TEACHER[0], ruler)["seam_jump"] is None
     assert measure(TEACHER[0], ruler, every=5)["seam_jump"] is not None
     assert Outcome.success().is_success
+
+
+def test_a_teacher_beside_itself_is_quiet_in_motion_and_in_ways_and_one_way_only_is_seen() -> None:
+    seeds = [seed_of(Purpose.SELECT, 3, i) for i in range(96)]
+    records = teacher_records("arm-pass", make_env("arm-pass", render=False).presets["nominal"], seeds)
+    half = len(records) // 2
+    policy, teacher = records[:half], records[half:]
+    motion, ways = check_beside_teacher(policy, teacher, "arm-pass", np.random.default_rng(0))
+    assert motion.verdict is Verdict.OK, motion.sentence
+    assert ways.verdict is Verdict.OK, ways.sentence
+    usual = max({r.mode for r in records}, key=[r.mode for r in records].count)
+    one_way = [r for r in records if r.mode == usual][:half]
+    _, lost = check_beside_teacher(one_way, teacher, "arm-pass", np.random.default_rng(0))
+    assert lost.verdict is Verdict.BROKEN, lost.sentence
+    assert f"always goes {usual}" in lost.sentence

@@ -15,6 +15,7 @@ from simgap.cli.envs import add_engine, add_renderer, add_workers, count, follow
 
 if TYPE_CHECKING:
     from simgap.envs.base import TaskEnv
+    from simgap.envs.factors import FactorRanges
     from simgap.policies.checkpoint import Card
     from simgap.policies.execution import ExecutorSpec
     from simgap.rollouts.screen import ScreenReport
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="select",
         help="report: seeds that nothing was selected by, spent on one policy (default select)",
     )
+    parser.add_argument("--motion", type=count, metavar="N", help="compare motion and ways with N episodes of the teacher from the same starts (40 is plenty)")
     add_engine(parser)
     add_renderer(parser)
     add_workers(parser)
@@ -110,8 +112,25 @@ def run(args: argparse.Namespace) -> int:
         with progress(args.n, "rollouts", args.quiet) as advance:
             reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance)))
     document = _document(args, arms, env, reports)
+    if args.motion:
+        _add_motion(args, document, ranges, reports)
     emit(args, document, lambda console: print_screens(console, document))
     return 0 if document["is_clean"] else 1
+
+
+def _add_motion(args: argparse.Namespace, document: dict[str, Any], ranges: FactorRanges, reports: Sequence[ScreenReport]) -> None:
+    """Add what the checks of motion say of each screen; they decide nothing."""
+    from simgap.checks.beside_teacher import check_beside_teacher, teacher_records
+    from simgap.provenance import child_rng
+    from simgap.rollouts.screen import TRACES
+    from simgap.rollouts.traces import read_records
+
+    seeds = list(reports[0].outcomes)[: args.motion]
+    say(args, f"{len(seeds)} episodes of the teacher from the same starts")
+    teacher = teacher_records(document["env"], ranges, seeds)
+    for shown, report in zip(document["screens"], reports, strict=True):
+        found = check_beside_teacher(read_records(report.path / TRACES), teacher, document["env"], child_rng(args.seed, "motion"))
+        shown["motion"] = [result.to_json() for result in found]
 
 
 def _arms_of(args: argparse.Namespace) -> list[_Arm]:
