@@ -22,7 +22,7 @@ class Difference:
     """To what in the task."""
 
 
-_ARM = ("arm-pick",)
+_ARM = ("arm-pick", "arm-place", "arm-pass")
 _CAR = ("car-goal",)
 _ALL = (*_ARM, *_CAR)
 
@@ -33,7 +33,7 @@ DECLARED: tuple[Difference, ...] = (
         mujoco="takes the larger of the two coefficients",
         drake="takes 2 a b / (a + b)",
         measure="slide: unlike frictions",
-        size=2.4,
+        size=2.3,
         matters="cubes on the table when the factor friction is not 1: at 0.4 the cube slides at 0.57 instead of 1; jaws and cubes have the same coefficient",
     ),
     Difference(
@@ -42,7 +42,7 @@ DECLARED: tuple[Difference, ...] = (
         mujoco="a resting face touches in its four corners, each with a torsional coefficient of its own (condim 4): brakes a spin too strongly",
         drake="a face touches in a patch whose pressure is integrated over its polygons, and no coefficient is added: 13 % below theory",
         measure="spin: cube",
-        size=450.0,
+        size=400.0,
         matters="how a cube turns when one jaw pushes it off centre",
     ),
     Difference(
@@ -51,7 +51,7 @@ DECLARED: tuple[Difference, ...] = (
         mujoco="softens the friction cone: 3.5 % more acceleration than theory",
         drake="gives theory's value",
         measure="bench: sliding down a slope",
-        size=0.12,
+        size=0.1,
         matters="sliding distances, by a few per cent",
     ),
     Difference(
@@ -60,16 +60,16 @@ DECLARED: tuple[Difference, ...] = (
         mujoco="a car that slides on locked wheels hops by millimetres, and brakes 10 % less than friction times weight",
         drake="slides, and gives theory's value",
         measure="slide: locked wheels",
-        size=0.6,
+        size=0.45,
         matters="braking at the limit of grip; the task's own speeds stay far below it",
     ),
     Difference(
         name="pushed cone",
         envs=_CAR,
-        mujoco="the foot of a cone that is pushed chatters: the car is 20 % slower than motors, drag and friction make it",
-        drake="slides without a chatter, within 5 % of theory",
+        mujoco="the foot of a cone that is pushed chatters: the car is 23 % slower than motors, drag and friction make it",
+        drake="slides without a chatter, 10 % slower than theory",
         measure="push: cone",
-        size=0.13,
+        size=0.06,
         matters="how far a cone is moved that was run into, which is a failure in either engine",
     ),
     Difference(

@@ -49,7 +49,7 @@ def measures_of(env: SimulatedEnv[Any], *, render: bool = True) -> tuple[Measure
         own = ARM
     elif isinstance(env.world, CarWorld):
         own = CAR
-    return (*BENCH, *COMMON, *own, *(optics(env.cameras) if render else ()))
+    return (*BENCH, *COMMON, *own, *(optics(Probe(env, ENGINES[REFERENCE]())) if render else ()))
 
 
 def conformance(name: str, engine: str = "drake", *, render: bool = True, on_row: Callable[[Row], None] | None = None) -> Conformance:

@@ -22,8 +22,9 @@ def projection_error(camera: str) -> Callable[[Probe[Any]], float]:
 
     def value(probe: Probe[Any]) -> float:
         ranges = probe.env.presets["nominal"].ranges
-        spots = itertools.product(*(ranges[name] for name in ("target_x_m", "target_y_m")))
-        gaps = [_gap(probe, camera, {}), *(_gap(probe, camera, {"target_x_m": x, "target_y_m": y}) for x, y in spots)]
+        placed = [name for name in ("target_x_m", "target_y_m") if name in ranges]
+        spots = itertools.product(*(ranges[name] for name in placed))
+        gaps = [_gap(probe, camera, {}), *(_gap(probe, camera, dict(zip(placed, spot, strict=True))) for spot in spots)]
         seen = [gap for gap in gaps if gap is not None]
         return max(seen) if seen else math.nan
 
@@ -44,8 +45,8 @@ def _gap(probe: Probe[Any], camera: str, factors: dict[str, float]) -> float | N
     return float(np.abs(drawn - np.concatenate([low, high])).max())
 
 
-def optics(cameras: tuple[str, ...]) -> list[Measure[Any]]:
-    """Return the measures of some cameras, with targets where the nominal preset puts them."""
+def optics(probe: Probe[Any]) -> list[Measure[Any]]:
+    """Return the measures of the cameras that see the whole target somewhere, with targets where the nominal preset puts them."""
     return [
         Measure(
             name=f"projection: {camera}",
@@ -55,5 +56,6 @@ def optics(cameras: tuple[str, ...]) -> list[Measure[Any]]:
             theory=lambda _: 0.0,
             tolerance=1.0,
         )
-        for camera in cameras
+        for camera in probe.env.cameras
+        if not math.isnan(projection_error(camera)(probe))
     ]
