@@ -58,7 +58,7 @@ def add_executor(parser: argparse.ArgumentParser, again: str) -> None:
         "--executor",
         action="append",
         metavar="TEXT",
-        help=f"latest, whole_chunk, 'receding(5)', 'ensemble(0.1)', each with an optional lead=N (default: the card's); {again}",
+        help=f"latest, whole_chunk, 'receding(5)', 'ensemble(0.1)', each with an optional lead=N, or 'real_time(5, delay=2)' (default: the card's); {again}",
     )
 
 
