@@ -342,6 +342,21 @@ def test_a_missing_pydrake_is_one_line_that_names_the_extra() -> None:
     assert done.stdout == "engine drake needs pydrake, which is not installed: pip install 'simgap[drake]'\n"
 
 
+def test_a_screen_on_another_engine_is_evidence_of_another_kind() -> None:
+    from simgap.provenance import Stamp, assumptions
+    from simgap.rollouts.screen import ScreenReport
+    from simgap.types import EvidenceKind
+
+    def report(engine: str) -> ScreenReport:
+        nothing: Any = None
+        stamp = Stamp(kind="rollouts", fields={"engine": engine, "renderer": "mujoco opengl"})
+        return ScreenReport(verdict=nothing, counts=nothing, rate=nothing, exact=nothing, outcomes={}, stamp=stamp, path=nothing)
+
+    one, two = report("mujoco 4.0.0 implicitfast 0.0025s"), report("drake 1.51.1 lagged sap, hydroelastic 0.005s")
+    assert (one.evidence, two.evidence) == (EvidenceKind.SIM, EvidenceKind.SECOND_ENGINE)
+    assert assumptions(one.stamp) & assumptions(two.stamp) == {"renderer=mujoco opengl"}
+
+
 def test_an_unknown_engine_or_renderer_is_told_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="did you mean 'drake'"):
         make_env("arm-pick", engine="drakee")
