@@ -279,6 +279,25 @@ def test_merged_adapters_predict_what_the_adapted_network_did(tmp_path: Path) ->
     run.close()
 
 
+@pytest.mark.slow
+def test_a_run_with_adapters_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    parent = train([table()], None, replace(TINY, head=Head.FLOW), tmp_path / "parent")
+    spec = replace(TINY, init_from=parent, adapter_rank=2, frozen=("gripper_head",))
+
+    class Stop(Exception):
+        pass
+
+    def interrupt(report: TrainProgress) -> None:
+        if report.step >= 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train([table(1)], None, spec, tmp_path / "cut", interrupt)
+    assert (tmp_path / "cut/resume.pt").exists()
+    assert weights_of(train([table(1)], None, spec, tmp_path / "cut")) == weights_of(train([table(1)], None, spec, tmp_path / "whole"))
+
+
 def test_requests_that_leave_nothing_to_train_or_name_no_part_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = train([table()], None, TINY, tmp_path / "parent")
     network = read_card(parent).architecture.build()
