@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -348,9 +349,9 @@ def test_a_screen_on_another_engine_is_evidence_of_another_kind() -> None:
     from simgap.types import EvidenceKind
 
     def report(engine: str) -> ScreenReport:
-        nothing: Any = None
         stamp = Stamp(kind="rollouts", fields={"engine": engine, "renderer": "mujoco opengl"})
-        return ScreenReport(verdict=nothing, counts=nothing, rate=nothing, exact=nothing, outcomes={}, stamp=stamp, path=nothing)
+        nothing: dict[str, Any] = {f.name: None for f in fields(ScreenReport)}
+        return ScreenReport(**(nothing | {"stamp": stamp}))
 
     one, two = report("mujoco 4.0.0 implicitfast 0.0025s"), report("drake 1.51.1 lagged sap, hydroelastic 0.005s")
     assert (one.evidence, two.evidence) == (EvidenceKind.SIM, EvidenceKind.SECOND_ENGINE)
