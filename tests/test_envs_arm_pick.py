@@ -192,6 +192,26 @@ def test_a_cube_of_any_mass_falls_with_g(mass_kg: float) -> None:
     assert before - data.qpos[env.world.cube_qpos[0] + 2] == pytest.approx(0.5 * 9.81 * 0.2**2, rel=0.02)
 
 
+def deepest_mm(env: ArmPickEnv) -> float:
+    """Return how deep a jaw is in the cube after a pick, mm."""
+    assert solve(env, condition(0))[0] == Outcome.success()
+    contact, world = env.world.data.contact, env.world
+    jaws = (contact.geom == world.cube_geom[0]).any(axis=1) & np.isin(contact.geom, [world.fixed_jaw, world.moving_jaw]).any(axis=1)
+    assert jaws.any()
+    return float(-contact.dist[jaws].min()) * 1e3
+
+
+def test_jaws_press_less_than_a_millimetre_into_the_cube_they_hold() -> None:
+    assert deepest_mm(blind()) < 1.0
+
+
+def test_the_press_test_catches_a_planted_soft_contact() -> None:
+    env = blind()
+    env.world.model.geom_solref[:] = 0.02, 1.0
+    env.world.model.geom_solimp[:] = 0.9, 0.95, 0.001, 0.5, 2.0
+    assert deepest_mm(env) > 2.0
+
+
 def test_commands_are_clipped_to_the_limits_of_the_convention() -> None:
     env = blind()
     ends = []

@@ -81,3 +81,33 @@ def test_the_model_has_the_joints_and_limits_of_the_convention() -> None:
         assert (low, high) == pytest.approx((dimension.low, dimension.high))
     assert spec.names == tuple(f"{j}.pos" for j in SO101_JOINTS)
     assert list(spec.gripper_mask) == [False] * 5 + [True]
+
+
+@settings(max_examples=150)
+@given(st.floats(0.15, 0.27), st.floats(-0.1, 0.1), st.floats(0.01, 0.06), st.floats(1.0, 12.0))
+def test_a_tilt_leans_the_fingers_outward_by_exactly_that_about_the_grasp_point(x: float, y: float, z: float, tilt_deg: float) -> None:
+    pose = g.ToolPose(x, y, z, math.atan2(y, x))
+    try:
+        angles = g.inverse(pose, 0.0, tilt_deg)
+    except g.Unreachable:
+        assume(False)
+        raise AssertionError from None
+    distance, _ = error_m(angles, pose, 0.0)
+    fingers = WORLD.data.site_xmat[WORLD.grasp_site].reshape(3, 3)[:, 2]
+    assert distance < 1e-9
+    assert math.degrees(math.acos(-fingers[2])) == pytest.approx(tilt_deg, abs=1e-6)
+    assert fingers[:2] @ [x, y] > 0
+
+
+def test_the_fingers_tilt_only_where_they_have_to_and_then_as_little_as_possible() -> None:
+    near, far = g.ToolPose(0.18, 0.0, 0.048, 0.0), g.ToolPose(0.222, 0.118, 0.048, 0.0)
+    assert np.array_equal(g.inverse_tilting(near, 0.017), g.inverse(near, 0.017))
+    with pytest.raises(g.Unreachable):
+        g.inverse(far, 0.017)
+    angles = g.inverse_tilting(far, 0.017)
+    tilt_deg = 90.0 - float(angles[1:4].sum())
+    assert 0.0 < tilt_deg < 12.0
+    with pytest.raises(g.Unreachable):
+        g.inverse(far, 0.017, tilt_deg - 0.1)
+    with pytest.raises(g.Unreachable):
+        g.inverse_tilting(g.ToolPose(0.6, 0.0, 0.02, 0.0), 0.012)
