@@ -171,7 +171,7 @@ TEACHER = [reach(s, chunked=False) for s in range(40)]
 @pytest.mark.parametrize(
     ("fault", "measure_name", "cause"),
     [
-        ({"freeze": 15}, "longest_freeze_s", Cause.POLICY),
+        ({"freeze": 30}, "longest_freeze_s", Cause.POLICY),
         ({"jitter": 0.01}, "log_dimensionless_jerk", Cause.POLICY),
         ({"jump": 0.08}, "seam_jump", Cause.EXECUTION),
         ({"detour": 0.1}, "path_ratio", Cause.POLICY),
@@ -183,6 +183,13 @@ def test_a_planted_fault_of_motion_is_named(fault: dict[str, Any], measure_name:
     assert found.verdict is Verdict.BROKEN
     assert measure_name in found.numbers["found"]
     assert found.cause is cause
+
+
+def test_a_difference_that_nobody_would_feel_is_no_finding_however_sure() -> None:
+    found = check_smoothness([reach(s, jump=0.004) for s in range(100, 180)], TEACHER)
+    assert found.numbers["seam_jump"]["p"] < 0.01
+    assert found.numbers["seam_jump"]["policy"] > found.numbers["seam_jump"]["bound"]
+    assert "seam_jump" not in found.numbers.get("found", ())
 
 
 def test_the_teacher_s_own_traces_are_quiet_nearly_always() -> None:

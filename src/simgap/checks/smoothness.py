@@ -1,8 +1,9 @@
 """Does a policy move as its teacher does? Freezes, jumps where chunks meet, jerk and detours, all beside the teacher's own traces.
 
 A number alone says nothing here: a teacher that waits for a gripper freezes too. A measure speaks only if the policy's episodes rank
-worse than the teacher's *and* its median lies beyond nearly all of them. Only successful episodes are compared where there are enough,
-and none beyond the teacher's longest: a failed episode stands still until the horizon, and every measure would only repeat that it failed.
+worse than the teacher's, its median lies beyond nearly all of them, *and* the difference is one that could be felt. Only successful
+episodes are compared where there are enough, and none beyond the teacher's longest: a failed episode stands still until the horizon,
+and every measure would only repeat that it failed.
 """
 
 from __future__ import annotations
@@ -64,17 +65,19 @@ class _Measure:
     what: str
     worse: int
     """1: larger is worse; -1: smaller is."""
+    least: float
+    """A smaller difference of the medians is no finding, however sure: nobody would feel it. A judgement, not a measurement."""
     cause: Cause
     reading: str
 
 
 MEASURES: Mapping[str, _Measure] = {
-    "freeze_share": _Measure(what="share of time standing still", worse=1, cause=Cause.POLICY, reading="it stands still where the teacher moves"),
-    "longest_freeze_s": _Measure(what="longest stand, s", worse=1, cause=Cause.POLICY, reading="it gets stuck"),
-    "seam_jump": _Measure(what="step where chunks meet over step within", worse=1, cause=Cause.EXECUTION, reading="it jumps where chunks meet"),
-    "sparc": _Measure(what="spectral arc length", worse=-1, cause=Cause.POLICY, reading="its motion is broken into pieces"),
-    "log_dimensionless_jerk": _Measure(what="log dimensionless jerk", worse=-1, cause=Cause.POLICY, reading="it jitters"),
-    "path_ratio": _Measure(what="way over distance", worse=1, cause=Cause.POLICY, reading="it takes detours"),
+    "freeze_share": _Measure(what="share of time standing still", worse=1, least=0.05, cause=Cause.POLICY, reading="it stands still where the teacher moves"),
+    "longest_freeze_s": _Measure(what="longest stand, s", worse=1, least=0.2, cause=Cause.POLICY, reading="it gets stuck"),
+    "seam_jump": _Measure(what="step where chunks meet over step within", worse=1, least=0.5, cause=Cause.EXECUTION, reading="it jumps where chunks meet"),
+    "sparc": _Measure(what="spectral arc length", worse=-1, least=0.15, cause=Cause.POLICY, reading="its motion is broken into pieces"),
+    "log_dimensionless_jerk": _Measure(what="log dimensionless jerk", worse=-1, least=0.5, cause=Cause.POLICY, reading="it jitters"),
+    "path_ratio": _Measure(what="way over distance", worse=1, least=0.1, cause=Cause.POLICY, reading="it takes detours"),
 }
 
 
@@ -176,7 +179,9 @@ def check_smoothness(policy: Sequence[Trace], teacher: Sequence[Trace]) -> Check
     for (name, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
         row = numbers[name]
         row["p"] = adjusted
-        if adjusted < SIGNIFICANT and MEASURES[name].worse * (row["policy"] - row["bound"]) > 0:
+        kind = MEASURES[name]
+        is_beyond = kind.worse * (row["policy"] - row["bound"]) > 0 and kind.worse * (row["policy"] - row["teacher"]) >= kind.least
+        if adjusted < SIGNIFICANT and is_beyond:
             found.append(name)
     if not found:
         return CheckResult(family=Family.POLICY, verdict=Verdict.OK, sentence=_told(tested, numbers), numbers=numbers, **fields)

@@ -235,10 +235,24 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "evidence": str(reports[0].evidence),
         "screens": screens,
         "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
-        "what_n_cannot_show": what_n_cannot_show(reports[0].counts.n),
+        "what_n_cannot_show": _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n),
         "is_clean": all(r.verdict is ScreenVerdict.WORTH_HARDWARE_TIME for r in reports),
         "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
     }
+
+
+def _what_a_plan_cannot_show(cap: int) -> str:
+    from simgap.rollouts.screen import plan_of
+    from simgap.statistics import screen_course
+
+    plan = plan_of(cap)
+    between = (plan.broken_below + plan.worthy_above) / 2
+    course = screen_course(plan, between)
+    open_share = 1 - course.chance_broken - course.chance_worthy
+    return (
+        f"at most {cap} rollouts: each wrong verdict has a chance of at most {50 * (1 - plan.confidence):g} % at every rate; a policy at {100 * between:.0f} % "
+        f"ends undecided with a chance of {100 * open_share:.0f} %, after {course.mean_rollouts:.0f} rollouts on average"
+    )
 
 
 def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[str, str]) -> dict[str, Any]:

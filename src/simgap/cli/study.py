@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ def _execution(args: argparse.Namespace) -> int:
     say(args, f"{total} rollouts; killed at any moment, the same command goes on")
     with progress(total, "rollouts", args.quiet) as advance:
         rows = run_execution(study, args.out, workers=workers_of(args), progress=advance)
-    command = _command(args, [str(args.checkpoint)], study.starts, n="-n")
+    command = _command(args, [str(args.checkpoint)], study.starts, study.executors, study.bugs)
     picture = draw_execution(rows, args.page.with_suffix(".png"))
     write_atomic(args.page, execution_page(study, card.hash, rows, command, picture.name))
     numbers = write_rows(rows, args.out)
@@ -123,7 +124,7 @@ def _selection(args: argparse.Namespace) -> int:
     say(args, f"{study.trainings} trainings of {args.steps} steps and at most {rollouts} rollouts; killed at any moment, the same command goes on")
     with progress(study.trainings * args.steps + rollouts, "steps and rollouts", args.quiet) as advance:
         results = run_selection(study, tables, args.out, workers=workers_of(args), progress=lambda stage, n: advance(n, stage))
-    command = _command(args, [str(p) for p in args.data], study.truth, n="-n")
+    command = _command(args, [str(p) for p in args.data], study.truth)
     picture = draw_selection(results, args.page.with_suffix(".png"))
     write_atomic(args.page, selection_page(study, results, command, picture.name))
     document: dict[str, Any] = {"page": args.page, "picture": picture, "numbers": args.out / "selection.json", "rows": len(results), "command": command}
@@ -131,17 +132,16 @@ def _selection(args: argparse.Namespace) -> int:
     return 0
 
 
-def _command(args: argparse.Namespace, words: list[str], size: int, *, n: str) -> str:
+def _command(args: argparse.Namespace, words: list[str], size: int, executors: Sequence[str] = (), bugs: Sequence[str] = ()) -> str:
     """Return the command that makes this page, with every number that decides what is in it."""
-    parts = ["simgap", "study", str(args.study), *words, n, str(size), "--factors", args.factors, "--seed", str(args.seed)]
+    parts = ["simgap", "study", str(args.study), *words, "-n", str(size), "--factors", args.factors, "--seed", str(args.seed)]
     if args.engine != "mujoco":
         parts += ["--engine", args.engine]
     if args.env:
         parts += ["--env", args.env]
     if args.study == "execution":
         parts += ["--latencies", *map(str, args.latencies)]
-        parts += ["--executors", *args.executors] if args.executors else []
-        parts += ["--bugs", *args.bugs] if args.bugs is not None else []
+        parts += ["--executors", *executors, "--bugs", *bugs]
     else:
         for name in ("trainings", "checkpoints", "steps", "batch", "width", "validation_share", "select_n"):
             parts += [f"--{name.replace('_', '-')}", str(getattr(args, name))]

@@ -31,7 +31,7 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
         f"![success by executor, latency and bug]({picture})",
         "",
-        "| executor | latency | bug | success | mean age, steps | against | points, 95 % interval | p (Holm) |",
+        "| executor | latency | bug | success | age reported, steps | against | points, 95 % interval | p (Holm) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
@@ -47,6 +47,7 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
         "## What this does not show",
         "",
+        "- The age is what the executor reports; one with a bug may not know.",
         "- One policy and one env: how much an executor matters depends on the chunk, the rate and how steady the policy is.",
         "- Evidence of kind `sim`: latency on a robot varies from step to step, here it does not.",
         "- A bug that costs nothing here is still a bug; `simgap.policies.probe` finds it without a rollout.",
@@ -66,6 +67,8 @@ def draw_execution(rows: Sequence[Row], path: Path) -> Path:
     panels = figure.subplots(1, len(executors), sharey=True, squeeze=False)[0]
     colours = ("#1f5a99", "#2f8f5b", "#b3541e", "#a03030", "#7a4fa0", "#8a6d1f", "#4a4a4a")
     names = list(dict.fromkeys(_line(r) for r in rows))
+    latencies = sorted({r.cell.latency for r in rows})
+    apart = 0.025 * max(1, latencies[-1])  # side by side, or equal rates hide each other
     for panel, executor in zip(panels, executors, strict=True):
         for name in names:
             own = sorted((r for r in rows if r.cell.executor == executor and _line(r) == name), key=lambda r: r.cell.latency)
@@ -73,8 +76,9 @@ def draw_execution(rows: Sequence[Row], path: Path) -> Path:
                 y = [100 * (r.rate.point or 0.0) for r in own]
                 low, high = ([100 * abs((r.rate.point or 0.0) - (getattr(r.rate, end) or 0.0)) for r in own] for end in ("low", "high"))
                 colour = colours[names.index(name) % len(colours)]
-                panel.errorbar([r.cell.latency for r in own], y, yerr=[low, high], marker="o", markersize=4, capsize=2, color=colour, label=name)
-        panel.set(title=executor, xlabel="latency, control steps", ylim=(-4, 104))
+                x = [r.cell.latency + apart * (names.index(name) - len(names) / 2) for r in own]
+                panel.errorbar(x, y, yerr=[low, high], marker="o", markersize=4, capsize=2, color=colour, label=name)
+        panel.set(title=executor, xlabel="latency, control steps", ylim=(-4, 104), xticks=latencies)
         panel.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("success, %")
     handles = dict(pair for panel in panels for pair in zip(*reversed(panel.get_legend_handles_labels()), strict=True))
