@@ -273,8 +273,11 @@ def test_an_untrained_policy_is_broken_after_a_few_rollouts(run: Any, checkpoint
 
 
 def test_two_policies_are_compared_on_the_same_seeds(run: Any, checkpoint: Path, other: Path, tmp_path: Path) -> None:
-    code, document = run("screen", checkpoint, other, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--out", tmp_path)
+    code, document = run(
+        "screen", checkpoint, other, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--motion", "2", "--out", tmp_path
+    )
     assert code == 1
+    assert [m["verdict"] for s in document["screens"] for m in s["motion"]] == ["cannot tell", "cannot tell"]
     assert [s["checkpoint"] for s in document["screens"]] == [str(checkpoint), str(other)]
     (difference,) = document["differences"]
     assert (difference["new"], difference["old"], difference["test"]) == (str(other), str(checkpoint), "exact McNemar")
