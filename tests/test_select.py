@@ -24,6 +24,8 @@ from simgap.rollouts import engine, kept
 from simgap.rollouts.race_plot import draw_race
 from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.select import Raced, Selection, SelectSpec, candidates_of, report_winner, run_race, to_json
+from simgap.seeds import Purpose, seed_of
+from simgap.studies.selection import replay_race
 from simgap.types import Outcome
 
 RATES = {"step-2": 0.1, "step-10": 0.5, "step-20": 0.95, "step-100": 0.6}
@@ -137,6 +139,19 @@ def test_another_race_of_the_same_policies_finds_the_groups_of_the_first(run_fol
     longer = run_race(spec_of(run_folder, cap=128), tmp_path, workers=0)
     assert len(planted.ran) == len(set(planted.ran))
     assert len(planted.ran) > before or longer.standing.winner is not None
+
+
+@pytest.mark.parametrize("rates", [(0.1, 0.5, 0.95, 0.6), (0.7, 0.7, 0.7, 0.7), (0.0, 1.0, 0.9, 0.2)])
+def test_a_race_replayed_from_full_outcomes_takes_the_same_winner_after_the_same_rollouts(
+    rates: tuple[float, ...], run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
+    planted.rates = dict(zip(RATES, rates, strict=True))
+    spec = spec_of(run_folder)
+    raced = run_race(spec, tmp_path, workers=0)
+    seeds = [seed_of(Purpose.SELECT, 0, i) for i in range(192)]
+    full = [{s: outcome_of(c.path.name, s, planted.rates) for s in seeds} for c in spec.candidates]
+    winner, cost = replay_race(full)
+    assert (spec.candidates[winner].name, cost) == (raced.winner, raced.rollouts)
 
 
 def test_report_seeds_that_one_winner_spent_are_refused_to_the_next(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
