@@ -17,8 +17,8 @@ HELP = "success, failures and abstentions of the teacher over a grid of two fact
 USUAL_AXES = {
     "arm-pick": ("target_x_m", "target_y_m"),
     "arm-place": ("target_x_m", "target_y_m"),
-    "arm-pass": ("goal_x_m", "goal_y_m"),
-    "car-goal": ("target_distance_m", "target_bearing_deg"),
+    "arm-pass": ("pad_offset_deg", "pad_distance_m"),
+    "car-goal": ("target_x_m", "target_y_m"),
 }
 
 
