@@ -1,6 +1,6 @@
 """Does the pixel probe foretell what policies do? Probe, ruler and the closed-loop success of a policy trained at each size, in one table.
 
-    python benchmarks/pixel_floor.py --sizes 4,6,8,12,48 --factors clean,cluttered,looks --out runs/pixels
+    python benchmarks/pixel_floor.py --cameras front --sizes 8,12,24,48,96 --factors clean,cluttered,looks --out runs/pixels
 
 A killed run goes on where it stopped. Seeds: data from *train*, rollouts from *report*, the probe's scenes from its own stream.
 """
@@ -37,20 +37,24 @@ def main() -> None:
     """Print the table; write it as JSON and Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="arm-pick")
-    parser.add_argument("--sizes", default="4,6,8,12,48")
+    parser.add_argument("--sizes", default="8,12,24,48,96")
     parser.add_argument("--factors", default="clean,cluttered,looks")
+    parser.add_argument("--cameras", default="", help="comma-separated; all by default")
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--rollouts", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("runs/pixels"))
     options = parser.parse_args()
     sizes = [int(s) for s in options.sizes.split(",")]
+    options.cameras = tuple(c for c in options.cameras.split(",") if c)
     rows = []
     for factors in options.factors.split(","):
-        floor = _kept(options.out / f"floor-{factors}-{'-'.join(map(str, sizes))}.json", lambda f=factors: _floor(options, f, sizes))
+        floor = _kept(
+            options.out / f"floor-{factors}-{'+'.join(options.cameras) or 'all'}-{'-'.join(map(str, sizes))}.json", lambda f=factors: _floor(options, f, sizes)
+        )
         for report in floor["sizes"]:
             size = report["size_px"]
-            name = f"policy-{factors}-{size}-{options.episodes}-{options.steps}-{options.rollouts}.json"
+            name = f"policy-{factors}-{'+'.join(options.cameras) or 'all'}-{size}-{options.episodes}-{options.steps}-{options.rollouts}.json"
             policy = _kept(options.out / name, lambda f=factors, s=size: _policy(options, f, s))
             rows.append(_row(factors, report, policy))
             print(_line(rows[-1]), flush=True)
@@ -61,7 +65,7 @@ def main() -> None:
 def _floor(options: argparse.Namespace, factors: str, sizes: list[int]) -> dict[str, Any]:
     env = make_env(options.env, image_size=96)
     began = time.monotonic()
-    report = search_floor(env, env.presets[factors], sizes, spec=ProbeSpec(threads=usable_cores()))
+    report = search_floor(env, env.presets[factors], sizes, cameras=options.cameras or None, spec=ProbeSpec(threads=usable_cores()))
     env.close()
     return report.to_json() | {"wall_s": time.monotonic() - began}
 
@@ -70,7 +74,9 @@ def _policy(options: argparse.Namespace, factors: str, size: int) -> dict[str, A
     began = time.monotonic()
     ranges = make_env(options.env, render=False).presets[factors]
     work = options.out / f"work-{factors}-{size}"
-    spec = GenerateSpec(env=options.env, episodes=options.episodes, ranges=ranges, image_size=size, codec="png" if size < 48 else "h264")
+    spec = GenerateSpec(
+        env=options.env, episodes=options.episodes, ranges=ranges, image_size=size, codec="png" if size < 48 else "h264", cameras=options.cameras
+    )
     report = generate(spec, work / "data", workers=usable_cores())
     table = load_frames(report.root)
     checkpoint = train([table], None, TrainSpec(steps=options.steps, shift_px=min(3, size // 16), threads=usable_cores()), work / "policy")
