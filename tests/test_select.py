@@ -213,4 +213,8 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     assert Path(document["plot"]).is_file()
     assert main(words) == 1
     page = capsys.readouterr().out
+    others = [words[0], str(run_folder / "step-20"), str(run_folder / "step-100"), *words[3:]]
+    monkeypatch.setattr(kept, "run_tasks", None)  # refused before the first rollout
+    assert main(others) == 2
+    assert "--report-seed" in capsys.readouterr().err
     assert all(word in page for word in ("WINNER", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))

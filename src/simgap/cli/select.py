@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     from simgap.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
+    from simgap.rollouts.spent import require_not_spent
+    from simgap.seeds import Purpose
     from simgap.statistics import ScreenVerdict
 
     candidates = candidates_of(args.runs, args.executor)
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     require_offscreen()
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)
+    require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), [c.card.hash for c in candidates])  # said before the race, not after
     say(args, f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts")
     with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
         raced = run_race(spec, out, workers=workers_of(args), progress=advance)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from simgap.errors import DataError, UsageError
 from simgap.provenance import canonical_json, content_hash, read_json
@@ -36,9 +38,9 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
     """
     if spec.purpose is not Purpose.REPORT:
         return None
-    block = {"env": spec.env, "ranges": spec.ranges.to_json(), "seed": spec.seed}
+    block = _block(spec)
     use = {"policy": policy, "executor": spec.executor, "episodes": spec.episodes, "stopping": stopping}
-    path = root / FOLDER / f"{content_hash(block)[:16]}.json"
+    path = _path(root, spec)
     _create(path, canonical_json(block | use))
     held = read_json(path, limit_bytes=1 << 20)
     try:
@@ -53,6 +55,37 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
             "by the first; report with another --seed (simgap select: --report-seed)"
         )
     return path
+
+
+def require_not_spent(root: Path, spec: RolloutSpec, policies: Collection[str]) -> None:
+    """Raise where a block of report seeds is spent on none of these policies: whichever is chosen, it could not be reported.
+
+    Args:
+        root: folder of the screens.
+        spec: of the report that is to follow a choice.
+        policies: hashes of those that are chosen among.
+
+    Raises:
+        UsageError: names the remedy.
+    """
+    path = _path(root, spec)
+    if not path.is_file():
+        return
+    record = read_json(path, limit_bytes=1 << 20)
+    held = record.get("policy") if isinstance(record, dict) else "unreadable"
+    if held not in policies:
+        raise UsageError(
+            f"the report seeds of --seed {spec.seed} on {spec.env} are spent on policy {str(held)[:12]}, which is none of these: no winner could be reported "
+            "there; give another --report-seed"
+        )
+
+
+def _block(spec: RolloutSpec) -> dict[str, Any]:
+    return {"env": spec.env, "ranges": spec.ranges.to_json(), "seed": spec.seed}
+
+
+def _path(root: Path, spec: RolloutSpec) -> Path:
+    return root / FOLDER / f"{content_hash(_block(spec))[:16]}.json"
 
 
 def _create(path: Path, text: str) -> None:
