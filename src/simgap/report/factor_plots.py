@@ -30,7 +30,7 @@ def plot_teacher_map(found: TeacherMap, path: Path) -> None:
     image: Any = None
     for axes, region in zip(panels, regions, strict=True):
         share = np.array(found.counts[region]) / found.per_cell
-        image = axes.pcolormesh(found.x.edges, found.y.edges, share, vmin=0.0, vmax=1.0, cmap="viridis" if region == SUCCESS else "magma")
+        image = axes.pcolormesh(found.x.edges, found.y.edges, share, vmin=0.0, vmax=1.0, cmap="viridis")
         axes.set_title(f"{region}: {found.total(region)} of {found.rollouts}", fontsize=9)
         axes.set_xlabel(f"{found.x.factor} ({found.x.unit})", fontsize=8)
         axes.set_ylabel(f"{found.y.factor} ({found.y.unit})", fontsize=8)
