@@ -1,6 +1,6 @@
 """Does the pixel probe foretell what policies do? Probe, ruler and the closed-loop success of a policy trained at each size, in one table.
 
-    python benchmarks/pixel_floor.py --cameras front --sizes 8,12,24,48,96 --factors clean,cluttered,looks --out runs/pixels
+    python benchmarks/pixel_floor.py --cameras front --sizes 4,8,12,24,48 --factors clean,cluttered,looks --out runs/pixels
 
 A killed run goes on where it stopped. Seeds: data from *train*, rollouts from *report*, the probe's scenes from its own stream.
 """
@@ -37,7 +37,7 @@ def main() -> None:
     """Print the table; write it as JSON and Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="arm-pick")
-    parser.add_argument("--sizes", default="8,12,24,48,96")
+    parser.add_argument("--sizes", default="4,8,12,24,48")
     parser.add_argument("--factors", default="clean,cluttered,looks")
     parser.add_argument("--cameras", default="", help="comma-separated; all by default")
     parser.add_argument("--episodes", type=int, default=400)
@@ -49,12 +49,11 @@ def main() -> None:
     options.cameras = tuple(c for c in options.cameras.split(",") if c)
     rows = []
     for factors in options.factors.split(","):
-        floor = _kept(
-            options.out / f"floor-{factors}-{'+'.join(options.cameras) or 'all'}-{'-'.join(map(str, sizes))}.json", lambda f=factors: _floor(options, f, sizes)
-        )
-        for report in floor["sizes"]:
-            size = report["size_px"]
-            name = f"policy-{factors}-{'+'.join(options.cameras) or 'all'}-{size}-{options.episodes}-{options.steps}-{options.rollouts}.json"
+        for size in sizes:
+            cameras = "+".join(options.cameras) or "all"
+            floor = _kept(options.out / f"floor-{factors}-{cameras}-{size}.json", lambda f=factors, s=size: _floor(options, f, s))
+            report = floor["sizes"][0]
+            name = f"policy-{factors}-{cameras}-{size}-{options.episodes}-{options.steps}-{options.rollouts}.json"
             policy = _kept(options.out / name, lambda f=factors, s=size: _policy(options, f, s))
             rows.append(_row(factors, report, policy))
             print(_line(rows[-1]), flush=True)
@@ -62,10 +61,10 @@ def main() -> None:
     print(_table(rows))
 
 
-def _floor(options: argparse.Namespace, factors: str, sizes: list[int]) -> dict[str, Any]:
+def _floor(options: argparse.Namespace, factors: str, size: int) -> dict[str, Any]:
     env = make_env(options.env, image_size=96)
     began = time.monotonic()
-    report = search_floor(env, env.presets[factors], sizes, cameras=options.cameras or None, spec=ProbeSpec(threads=usable_cores()))
+    report = search_floor(env, env.presets[factors], (size,), cameras=options.cameras or None, spec=ProbeSpec(threads=usable_cores()))
     env.close()
     return report.to_json() | {"wall_s": time.monotonic() - began}
 

@@ -136,8 +136,10 @@ def error(phase: str, placed: int, apart: int, n: int = 400) -> PhaseError:
 
 def test_the_verdict_needs_whole_intervals_on_one_side() -> None:
     assert judge([error("start", 100, 400), error("near", 395, 400)], 0.008)[0] is FloorVerdict.PASS
-    assert judge([error("start", 400, 400), error("near", 300, 400)], 0.008)[0] is FloorVerdict.FAIL
-    assert judge([error("start", 400, 300), error("near", 400, 400)], 0.008)[0] is FloorVerdict.FAIL
+    assert judge([error("start", 400, 400), error("near", 300, 400)], 0.008)[0] is FloorVerdict.MARGINAL
+    assert judge([error("start", 400, 300), error("near", 400, 400)], 0.008)[0] is FloorVerdict.MARGINAL
+    assert judge([error("start", 400, 400), error("near", 60, 400)], 0.008)[0] is FloorVerdict.FAIL
+    assert judge([error("start", 400, 60), error("near", 300, 400)], 0.008)[0] is FloorVerdict.FAIL
     assert judge([error("start", 400, 400), error("near", 362, 400)], 0.008)[0] is FloorVerdict.CANNOT_TELL
 
 
@@ -147,6 +149,8 @@ def test_the_smallest_size_has_no_failing_one_above_it() -> None:
         return FloorReport(env="e", factors="f", cameras=("c",), tolerance_mm=8.0, sizes=sizes)
 
     passed, failed = FloorVerdict.PASS, FloorVerdict.FAIL
+    assert FloorVerdict.MARGINAL.is_below
+    assert not FloorVerdict.CANNOT_TELL.is_below
     assert report((8, failed), (16, passed), (32, passed)).smallest_px == 16
     assert report((8, passed), (16, failed), (32, passed)).smallest_px == 32
     assert report((8, passed), (16, failed)).smallest_px is None
@@ -178,7 +182,8 @@ def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(mo
         report = labelled_floor(images, np.zeros((40, 2), np.float32), labels, sorted(planted), tolerance_m=0.01, name="table")
         return [s.verdict for s in report.sizes]
 
-    assert verdicts(px8=100, px24=399) == [FloorVerdict.FAIL, FloorVerdict.PASS]
+    assert verdicts(px8=40, px24=399) == [FloorVerdict.FAIL, FloorVerdict.PASS]
+    assert verdicts(px8=200, px24=399) == [FloorVerdict.MARGINAL, FloorVerdict.PASS]
     assert verdicts(px8=100, px24=200) == [FloorVerdict.CANNOT_TELL, FloorVerdict.CANNOT_TELL]
     with pytest.raises(DataError, match="24 px"):
         verdicts(px48=399)

@@ -30,6 +30,8 @@ from simgap.provenance import child_rng
 
 NEEDED_SHARE = 0.9
 """Share of held-out scenes in which the target must be placed within the task's tolerance and told from every distractor."""
+HOPELESS_SHARE = 0.25
+"""Where no more than this share can be placed or told apart, the task is out of reach; between the two the floor is a slope."""
 RULER_SCENES = 100
 
 
@@ -37,8 +39,16 @@ class FloorVerdict(StrEnum):
     """Whether frames of one size carry what the task needs."""
 
     PASS = "pass"
-    FAIL = "fail"
     CANNOT_TELL = "cannot tell"
+    """The interval holds the needed share."""
+    MARGINAL = "marginal"
+    """Fewer scenes than needed can be placed, but some: a policy would succeed about as often, and no training mends it."""
+    FAIL = "fail"
+
+    @property
+    def is_below(self) -> bool:
+        """True when frames carry too little for the task."""
+        return self in (FloorVerdict.MARGINAL, FloorVerdict.FAIL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,11 +196,12 @@ def split_rows(count: int, share: float, rng: np.random.Generator) -> tuple[NDAr
 
 
 def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdict, str]:
-    """Pass where intervals of both shares lie above :data:`NEEDED_SHARE` in every phase, fail where one lies below.
+    """Pass where intervals of both shares lie above :data:`NEEDED_SHARE` in every phase; marginal where one lies below, fail where one is hopeless.
 
     Far from the target an error of a few tolerances is mended on the way, as long as the right object is approached; near it none is.
     """
     doubt = ""
+    worst_share: tuple[float, str] | None = None
     for e in errors:
         asked = [("told from every distractor", e.told_apart)]
         if e.phase != "start" or len(errors) == 1:
@@ -199,8 +210,10 @@ def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdic
             said = f"{e.phase}: {what} in {share}; {NEEDED_SHARE:.0%} needed"
             if share.low is None or share.high is None or share.low <= NEEDED_SHARE <= share.high:
                 doubt = doubt or said
-            elif share.high < NEEDED_SHARE:
-                return FloorVerdict.FAIL, said
+            elif share.high < NEEDED_SHARE and (worst_share is None or share.high < worst_share[0]):
+                worst_share = (share.high, said)
+    if worst_share is not None:
+        return (FloorVerdict.FAIL if worst_share[0] < HOPELESS_SHARE else FloorVerdict.MARGINAL), worst_share[1]
     if doubt:
         return FloorVerdict.CANNOT_TELL, doubt
     worst = max(errors, key=lambda e: e.p90_mm)

@@ -125,7 +125,7 @@ def labelled_floor(
         )
         errors = _cross_validated(data, episodes, tolerance_m, spec)
         verdict, reason = judge(errors, tolerance_m)
-        if verdict is FloorVerdict.FAIL and not passed:
+        if verdict.is_below and not passed:
             verdict, reason = FloorVerdict.CANNOT_TELL, f"{reason}; no larger size passes on these {len(labels)} labels, which may be too few"
         passed |= verdict is FloorVerdict.PASS
         reports.append(SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Find the smallest frame size at which the target can be placed within the task's tolerance and told from what it could be mistaken for. "
-    "The probe, a small network, decides; the ruler, pixels across the target, explains. Exit code 1 when a size asked for fails."
+    "The probe, a small network, decides; the ruler, pixels across the target, explains. Exit code 1 when a size asked for is marginal or fails."
 )
 USUAL_SIZES = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Tried from the smallest until one passes, unless sizes are given."""
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     document = report.to_json() | ({"plot": args.out} if args.out else {})
     emit(args, document, lambda console: _print(console, report, args.out))
     asked = report.sizes if sizes else report.sizes[-1:]
-    return 1 if any(s.verdict == "fail" for s in asked) else 0
+    return 1 if any(s.verdict.is_below for s in asked) else 0
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:

@@ -89,7 +89,6 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
     Raises:
         UsageError: below the floor; says by how much and what would do.
     """
-    from simgap.checks.pixel_floor import FloorVerdict
     from simgap.checks.pixel_gate import gate
     from simgap.errors import UsageError
 
@@ -99,7 +98,7 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
         cameras = tuple(args.cameras or sorted(dataset.camera_keys))
         size = min((side for camera in cameras for side in dataset.frame_shape(camera)[:2]), default=0)
         found = gate(dict(dataset.spec.stamp.fields), size, cameras, path / "cache", threads=spec.threads, said=lambda text: say(args, text))
-        if found is not None and found.verdict is FloorVerdict.FAIL:
+        if found is not None and found.verdict.is_below:
             raise UsageError(
                 f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate larger ones "
                 f"(`simgap pixels {path}` finds the smallest that pass), or train all the same with --force"

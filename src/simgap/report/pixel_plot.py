@@ -8,7 +8,7 @@ from pathlib import Path
 from simgap.checks.pixel_floor import FloorReport
 from simgap.provenance import write_atomic
 
-_COLOURS = {"pass": "#1a7f37", "fail": "#b42318", "cannot tell": "#9a6700"}
+_COLOURS = {"pass": "#1a7f37", "fail": "#b42318", "cannot tell": "#57606a", "marginal": "#9a6700"}
 
 
 def plot_floor(report: FloorReport, path: Path) -> None:
