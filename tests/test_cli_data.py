@@ -125,6 +125,7 @@ def test_looking_writes_nothing_into_the_data(action: str, tmp_path: Path, capsy
     assert tree(tmp_path / "in") == before
 
 
+@pytest.mark.slow
 def test_data_can_be_trained_on_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("format_builders.HEIGHT", 48)
     monkeypatch.setattr("format_builders.WIDTH", 48)

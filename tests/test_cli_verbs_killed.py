@@ -149,6 +149,7 @@ def test_killed_training_goes_on_and_ends_with_the_same_bits(data: Path, checkpo
     assert steps == list(range(2, 25, 2))
 
 
+@pytest.mark.slow
 def test_killed_trials_go_on_and_end_with_the_same_bytes(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["trial", checkpoint, "-n", "3", "--gap", "none", "--executor", "whole_chunk"]
     assert main([*map(str, words), "--workers", "0", "--out", str(tmp_path / "whole"), "--json"]) == 1
@@ -185,6 +186,7 @@ def test_control_c_is_one_line_and_leaves_nobody(tmp_path: Path, moment: str) ->
     _wait_for(lambda: not any(_alive(pid) for pid in family), "the end of every process")
 
 
+@pytest.mark.slow
 def test_control_c_during_trials_ends_the_robot_too(checkpoint: Path, tmp_path: Path) -> None:
     process = _start("trial", checkpoint, "-n", "4", "--gap", "none", "--workers", "0", "--out", tmp_path, "--quiet")
     _wait_for(lambda: list(tmp_path.glob("*/meta/episodes/*/*.parquet")), "the first trial", process)

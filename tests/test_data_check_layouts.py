@@ -149,6 +149,7 @@ def test_a_teleoperated_arm_is_described_as_its_recorder_found_it() -> None:
     assert not report.codes() & {"unit_mismatch", "scale_mismatch", "sign_flip", "static_offset", "stored_statistics_wrong"}
 
 
+@pytest.mark.slow
 def test_a_dual_arm_with_an_echoing_hand_is_described() -> None:
     report = check_data(real("lerobot_dualarm_hands_open50_v30"))
     joints = report.measurements["joints"]
@@ -162,6 +163,7 @@ def test_a_dual_arm_with_an_echoing_hand_is_described() -> None:
     assert {"long_lag", "misplaced_videos", "missing_videos", "nonstandard_keys", "stored_quantiles_wrong"} <= report.codes()
 
 
+@pytest.mark.slow
 def test_hand_guided_arms_in_servo_ticks_are_described() -> None:
     report = check_data(real("lerobot_so101_bimanual_cloth_v21"))
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(18.49, abs=0.01)

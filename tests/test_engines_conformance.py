@@ -175,6 +175,7 @@ def test_the_reference_is_not_compared_with_itself() -> None:
         conformance("arm-pick", "mujoco")
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_json_alike(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 

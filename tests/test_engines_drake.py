@@ -53,6 +53,7 @@ def test_the_teacher_solves_the_task_on_drake(name: str) -> None:
 
 @needs_drake
 @pytest.mark.parametrize(("name", "preset"), [("arm-pick", "wide"), ("car-goal", "shifted")])
+@pytest.mark.slow
 def test_an_episode_on_drake_knows_nothing_of_the_one_before(name: str, preset: str) -> None:
     env = _env(name)
     forward = [_solve(env, seed, preset, 12) for seed in (0, 1)]
@@ -92,6 +93,7 @@ def test_the_stamps_tell_the_engines_apart_and_keep_the_renderer() -> None:
 
 
 @needs_drake
+@pytest.mark.slow
 def test_an_advance_takes_the_same_steps_whole_or_in_parts() -> None:
     ends = []
     for parts in ([0.5], [0.05] * 10, [0.005] * 100):
@@ -119,6 +121,7 @@ def _awake_and_asleep() -> list[Any]:
 
 
 @needs_drake
+@pytest.mark.slow
 def test_cubes_that_sleep_change_nothing_that_the_arm_does() -> None:
     for seed in (0, 5):
         ends = []
@@ -132,6 +135,7 @@ def test_cubes_that_sleep_change_nothing_that_the_arm_does() -> None:
 
 
 @needs_drake
+@pytest.mark.slow
 def test_a_sleeping_cube_still_touches_the_table_and_wakes_when_another_comes() -> None:
     env = _awake_and_asleep()[1]
     env.reset(seed=0)
@@ -223,6 +227,7 @@ def _edge(plant: Any, context: Any) -> float:
 
 
 @needs_drake
+@pytest.mark.slow
 def test_a_weak_servo_droops_more() -> None:
     droops = []
     for gain in (1.0, 0.5):
@@ -331,6 +336,7 @@ def test_the_pairs_that_may_collide_are_those_of_mujoco() -> None:
                     assert query.inspector().CollisionFiltered(geometries[a], geometries[b]) != pairs[a, b]
 
 
+@pytest.mark.slow
 def test_a_missing_pydrake_is_one_line_that_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['pydrake'] = None\n"
@@ -374,6 +380,7 @@ def _refusal() -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_filament_draws_the_same_bytes_for_the_same_state_or_says_why_not() -> None:
     refusal = _refusal()
     if refusal:

@@ -139,6 +139,7 @@ def test_a_still_turns_the_front_wheels_to_the_command_of_its_state(seeing: CarG
     assert seeing.world.encoders().tolist() == pytest.approx([0.8, 0.0])
 
 
+@pytest.mark.slow
 def test_the_target_stays_in_view_from_the_start_until_the_car_stands_before_it() -> None:
     env = CarGoalEnv(image_size=SIZE)
     for seed in range(12):

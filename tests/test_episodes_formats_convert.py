@@ -306,6 +306,7 @@ def test_a_wrong_clock_can_be_given_up_and_the_copy_says_so(tmp_path: Path) -> N
 # --- being killed ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_conversion_that_was_killed_goes_on_and_ends_alike(tmp_path: Path) -> None:
     source = write(tmp_path / "a", n=24, codec="h264")
     target = Target(image_size=(12, 16))

@@ -53,13 +53,13 @@ def test_a_target_half_out_of_the_frame_has_half_its_area_and_one_behind_none() 
     assert projected_across_px(box(5.0, 0, 1.0, 0.05), AHEAD, 100) == 0.0
 
 
-@pytest.mark.parametrize("preset", ["nominal", "wide", "cluttered"])
+@pytest.mark.parametrize("preset", ["wide", "cluttered"])
 def test_segmentation_and_formula_agree_within_a_pixel_at_every_size(preset: str) -> None:
     env = make_env("arm-pick", image_size=96)
-    scenes = sample_scenes(env, env.presets[preset], 12, np.random.default_rng(3))
-    rulers = measure(env, scenes, env.cameras, (8, 32, 96))
+    scenes = sample_scenes(env, env.presets[preset], 6, np.random.default_rng(3))
+    rulers = measure(env, scenes, env.cameras, (8, 96))
     env.close()
-    assert len(rulers) == 2 * 2 * 3
+    assert len(rulers) == 2 * 2 * 2
     for ruler in rulers:
         assert ruler.disagreement_px_max <= 0.25 < AGREE_PX, ruler
         assert ruler.agrees
@@ -110,6 +110,7 @@ def score(seen: ProbeSet, unseen: ProbeSet) -> PhaseError:
     return held_out_errors(predict(unseen), unseen, blind_guess(seen, unseen), 0.015)[0]
 
 
+@pytest.mark.slow
 def test_a_probe_places_a_visible_target_and_an_invisible_one_no_better_than_blind() -> None:
     seen = score(dots(400, 12, 0), dots(100, 12, 1))
     unseen = score(dots(400, 12, 0, visible=False), dots(100, 12, 1, visible=False))

@@ -197,6 +197,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "policy")
 
 
+@pytest.mark.slow
 def test_a_screen_killed_with_nine_goes_on_from_its_groups_and_ends_with_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     small = spec(checkpoint, episodes=3)
     code = (

@@ -241,6 +241,7 @@ def test_a_bug_of_the_second_episode_is_seen_because_there_is_one(checkpoint: Pa
     assert any(not np.array_equal(a, b) for a, b in zip(first[""], first["queue_never_reset"], strict=True))
 
 
+@pytest.mark.slow
 def test_the_execution_study_writes_its_page_and_finds_its_rollouts_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
