@@ -27,9 +27,7 @@ class Look(NamedTuple):
     @classmethod
     def of(cls, data: Any) -> Self:
         """Return a copy of what ``data`` holds now, 1 KB for 13 geoms."""
-        return cls(
-            data.geom_xpos.copy(), data.geom_xmat.copy(), data.cam_xpos.copy(), data.cam_xmat.copy(), data.light_xpos.copy(), data.light_xdir.copy()
-        )
+        return cls(data.geom_xpos.copy(), data.geom_xmat.copy(), data.cam_xpos.copy(), data.cam_xmat.copy(), data.light_xpos.copy(), data.light_xdir.copy())
 
     def put(self, data: Any) -> None:
         """Write it back into the data of the same model."""
