@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 # torch on its own first: the long download is then kept when a later package fails,
 # and pip settles the rest against the build that is already there.

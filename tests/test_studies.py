@@ -29,6 +29,8 @@ from simgap.training.spec import TrainSpec
 from simgap.training.synthetic import find_the_square
 from simgap.types import Outcome
 
+pytestmark = pytest.mark.slow  # each trains policies for a moment and runs them
+
 # -- selection, on planted numbers
 
 
