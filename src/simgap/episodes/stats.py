@@ -178,15 +178,14 @@ def image_histogram(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """
     from PIL import Image
 
-    total = np.zeros((3, 256), dtype=np.int64)
+    total = np.zeros(3 * 256, dtype=np.int64)
     _, height, width, _ = frames.shape
-    at_once = max(1, _BATCH_BYTES // max(1, 4 * height * width))
+    at_once = max(1, _BATCH_BYTES // max(1, 4 * height * width))  # Pillow widens a pixel to four bytes
     for k in range(0, len(frames), at_once):
-        batch = frames[k : k + at_once].reshape(-1, width, 3)
-        for channel in range(3):
-            plane = np.ascontiguousarray(batch[..., channel])  # one byte a pixel is what Pillow reads without a copy of its own
-            total[channel] += np.array(Image.frombuffer("L", (width, len(batch)), plane, "raw", "L", 0, 1).histogram(), dtype=np.int64)
-    return total
+        # Three channels at once: counting one alone is slower, for neighbouring pixels are alike and wait for the same counter.
+        batch = np.ascontiguousarray(frames[k : k + at_once])
+        total += np.array(Image.frombuffer("RGB", (width, len(batch) * height), batch, "raw", "RGB", 0, 1).histogram(), dtype=np.int64)
+    return total.reshape(3, 256)
 
 
 def image_statistics(histogram: NDArray[np.int64], frames: int) -> dict[str, list[Any]]:
