@@ -141,7 +141,7 @@ def test_the_verdict_needs_whole_intervals_on_one_side() -> None:
     assert judge([error("start", 400, 300), error("near", 400, 400)], 0.008)[0] is FloorVerdict.MARGINAL
     assert judge([error("start", 400, 400), error("near", 60, 400)], 0.008)[0] is FloorVerdict.FAIL
     assert judge([error("start", 400, 60), error("near", 300, 400)], 0.008)[0] is FloorVerdict.FAIL
-    assert judge([error("start", 400, 400), error("near", 362, 400)], 0.008)[0] is FloorVerdict.CANNOT_TELL
+    assert judge([error("start", 400, 400), error("near", 381, 400)], 0.008)[0] is FloorVerdict.CANNOT_TELL
 
 
 def test_the_smallest_size_has_no_failing_one_above_it() -> None:

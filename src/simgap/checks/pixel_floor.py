@@ -28,7 +28,7 @@ from simgap.errors import UsageError
 from simgap.policies.cnn import LARGEST_PX, SMALLEST_PX
 from simgap.provenance import child_rng
 
-NEEDED_SHARE = 0.9
+NEEDED_SHARE = 0.95
 """Share of held-out scenes in which the target must be placed within the task's tolerance and told from every distractor."""
 HOPELESS_SHARE = 0.25
 """Where no more than this share can be placed or told apart, the task is out of reach; between the two the floor is a slope."""
