@@ -159,11 +159,8 @@ class PixelNoise:
     """
 
     def __init__(self, sigma: float, rng: np.random.Generator) -> None:
-        """Take the standard deviation, in 1/255, and what decides about places; 0 draws nothing.
-
-        It is taken to the nearest :data:`SIGMA_STEP`, a twentieth of what a pixel can tell, so that a worker soon has the errors of every one.
-        """
-        self._sigma, self._rng = SIGMA_STEP * round(sigma / SIGMA_STEP), rng
+        """Take the standard deviation, in 1/255, and what decides about places; 0 draws nothing."""
+        self._sigma, self._rng = sigma, rng
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Add noise to a frame in place."""
@@ -189,7 +186,6 @@ class _Errors(NamedTuple):
 
 
 _STRETCHES = 2
-SIGMA_STEP = 0.05
 
 
 @functools.lru_cache(maxsize=4)
@@ -197,7 +193,7 @@ def _normal(size: int) -> NDArray[np.float32]:
     return np.random.Generator(np.random.PCG64(size)).standard_normal(_STRETCHES * size, dtype=np.float32)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=4)
 def _errors(size: int, sigma: float) -> _Errors:
     errors = _normal(size) * np.float32(sigma)
     np.rint(errors, out=errors)
