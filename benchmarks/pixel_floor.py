@@ -29,9 +29,6 @@ from simgap.seeds import Purpose  # noqa: E402
 from simgap.statistics import tally, wilson  # noqa: E402
 from simgap.training import TrainSpec, train  # noqa: E402
 
-WALL_S = 120.0
-"""What a probe may take on two cores."""
-
 
 def main() -> None:
     """Print the table; write it as JSON and Markdown."""

@@ -260,3 +260,31 @@ def test_near_poses_tell_nothing_about_the_target() -> None:
     spread = np.array(offsets)
     assert np.abs(spread.mean(axis=0)).max() < 0.006
     assert np.linalg.norm(spread, axis=1).max() < 0.06
+
+
+@pytest.mark.parametrize("verdict", list(FloorVerdict))
+def test_the_command_refuses_frames_below_the_floor_and_force_goes_ahead(
+    verdict: FloorVerdict, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simgap.checks import pixel_gate
+    from simgap.cli import main
+    from simgap.cli import train as verb
+
+    reached: list[bool] = []
+
+    def frames(*_: Any) -> Any:
+        reached.append(True)
+        raise DataError("the gate is behind us")
+
+    planted = pixel_gate.Gate(size_px=8, across_px=0.7, verdict=verdict, reason="planted")
+    monkeypatch.setattr(pixel_gate, "gate", lambda *_, **__: planted)
+    monkeypatch.setattr(verb, "_frames", frames)
+    data = tmp_path / "data"
+    assert main(["generate", "arm-pick", "-n", "1", "--size", "8", "--codec", "png", "--workers", "0", "--quiet", "--out", str(data)]) == 0
+    code = main(["train", str(data), "--quiet"])
+    said = capsys.readouterr().err
+    assert bool(reached) is not verdict.is_below
+    assert code == (2 if verdict.is_below else 3)
+    assert ("planted" in said and "--force" in said) is verdict.is_below
+    assert main(["train", str(data), "--quiet", "--force"]) == 3
+    assert reached

@@ -9,9 +9,6 @@ from typing import NamedTuple
 from simgap.envs.arm.factors import COMMON_SHIFTS, camera_factors, look_factors, presets_of, servo_factors
 from simgap.envs.factors import Factor, FactorRanges, FactorSpace, FactorValues
 
-SIDES = ("left", "right")
-"""In the order of ``demonstrated_side``, seen from the arm."""
-
 _POST = "in the way of a straight reach from home, far enough out that the closed gripper starts clear of it"
 _PAD = "behind the post, far enough that the gripper fits in between, within reach pointing down"
 

@@ -22,8 +22,6 @@ BUMPER_M = 0.235
 """Rear axle to the front of the bumper; distances to cones are taken from its middle."""
 TAIL_M = -0.055
 """Rear axle to the rearmost point."""
-HALF_WIDTH_M = 0.09
-"""Middle of the car to the outside of a wheel."""
 CAMERA_X_M, CAMERA_Z_M = 0.16, 0.14
 """Lens, in the car frame: on a short mast behind the front axle."""
 CAMERA_PITCH_DEG = -12.0
