@@ -16,7 +16,7 @@ from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.episodes.finish import SIMGAP_JSON
 from simgap.episodes.spec import Codec, DatasetSpec
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.store import EpisodeWriter, Prepared
 from simgap.errors import DataError, UsageError, did_you_mean
 from simgap.provenance import Stamp, child_rng, read_json, source_hash
 from simgap.seeds import Purpose, seed_of
@@ -27,7 +27,9 @@ from simgap.workers import TaskRunner, run_tasks
 MAX_ATTEMPTS = 20
 """Fresh initial conditions tried for one episode before the ranges are called unsolvable."""
 SYNC_EVERY = 64
-"""Episodes of a worker for one sync: a power cut loses at most these, a kill the one in flight."""
+"""Episodes of a worker for one sync: a power cut loses at most these."""
+BATCH = 8
+"""Episodes that a worker writes at once: a kill loses at most these. In a row their tables cost half, for rendering drives that code out of the caches."""
 USUAL_NOISE_DEG = 1.5
 """The noise at which an env's own ``dart_noise`` is used as it is."""
 
@@ -171,7 +173,8 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
 
 def _drawn(env: TaskEnv, looks: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
     """Return the frames of an episode that is over, ``(T, H, W, 3)`` by camera."""
-    images = {camera: np.empty((len(looks), env.image_size, env.image_size, 3), dtype=np.uint8) for camera in env.cameras}
+    size = env.image_size
+    images = {camera: np.empty((len(looks), size, size, 3), dtype=np.uint8)[:, ::-1] for camera in env.cameras}  # bottom row first, as renderers read
     env.draw(looks, images)
     return images
 
@@ -227,18 +230,21 @@ def generate(
     tally = {"ready": len(done), "attempts": 0, "frames": 0}
     rejected: dict[str, int] = {}
 
-    def landed(made: Made) -> None:
-        tally["ready"] += 1
-        tally["attempts"] += 1 + len(made.rejected)
-        tally["frames"] += made.frames
-        for reason in made.rejected:
-            rejected[reason] = rejected.get(reason, 0) + 1
+    def landed(batch: list[Made]) -> None:
+        for made in batch:
+            tally["ready"] += 1
+            tally["attempts"] += 1 + len(made.rejected)
+            tally["frames"] += made.frames
+            for reason in made.rejected:
+                rejected[reason] = rejected.get(reason, 0) + 1
         if progress:
             progress(tally["ready"], total)
 
     if progress:
         progress(tally["ready"], total)
-    runner(_Maker, (spec, out.resolve(), stored), missing, workers=workers, on_result=landed)
+    size = min(BATCH, math.ceil(len(missing) / (4 * max(1, workers))))  # a few for each worker, so that all end at about the same time
+    batches = [missing[k : k + size] for k in range(0, len(missing), size)] if missing else []
+    runner(_Maker, (spec, out.resolve(), stored), batches, workers=workers, on_result=landed)
     if missing or not writer.is_finished():
         writer.finish()
     summary = read_json(out / SIMGAP_JSON)
@@ -295,8 +301,20 @@ class _Maker:
         self._writer.flush()
         self._env.close()
 
-    def __call__(self, index: int) -> Made:
-        """Write one episode."""
+    def __call__(self, indices: Sequence[int]) -> list[Made]:
+        """Make and write episodes; those made before one that cannot be made are kept."""
+        done: list[Made] = []
+        ready: list[Prepared] = []
+        try:
+            for index in indices:
+                made, episode = self._make(index)
+                ready.append(self._writer.prepare(index, episode))
+                done.append(made)
+        finally:
+            self._writer.commit(ready)
+        return done
+
+    def _make(self, index: int) -> tuple[Made, Episode]:
         spec, env = self._spec, self._env
         rejected: list[str] = []
         for attempt in range(MAX_ATTEMPTS):
@@ -304,8 +322,7 @@ class _Maker:
             values = env.factor_space.sample(spec.ranges, child_rng(seed, "factors"))
             rollout = roll_teacher(env, self._teacher, values, seed, spec.noise_deg)
             if rollout.episode is not None and rollout.episode.outcome.is_success:
-                self._writer.write(index, rollout.episode)
-                return Made(len(rollout.episode), rejected)
+                return Made(len(rollout.episode), rejected), rollout.episode
             rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
         reasons = ", ".join(sorted(set(rejected)))
         raise DataError(f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r} ({reasons}); narrow the ranges")

@@ -94,8 +94,12 @@ class FrameRenderer:
         self._camera.fixedcamid = camera_id
         mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
         mujoco.mjr_render(self._rect, self._scene, self._context)
-        mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
-        np.copyto(out, self._buffer[::-1])
+        upwards = out[::-1]  # as OpenGL reads: a caller whose frames lie so saves a copy
+        if upwards.flags.c_contiguous:
+            mujoco.mjr_readPixels(upwards, None, self._rect, self._context)
+        else:
+            mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
+            np.copyto(out, self._buffer[::-1])
 
     def segment(self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None) -> NDArray[np.int32]:
         """Return the geom id that each pixel of a camera shows, ``(size, size)``; -1 where none is.

@@ -1,4 +1,4 @@
-"""The episode store: a LeRobotDataset v3.0 folder written one episode at a time, so that a kill loses at most the one in flight.
+"""The episode store: a LeRobotDataset v3.0 folder written one episode at a time, so that a kill loses at most those in flight.
 
 Each episode is one data parquet, one MP4 a camera and one row file in ``meta/episodes``. Every file is written under a
 temporary name, synced and renamed; the row file comes last and commits the episode. A writer in a hurry syncs once for many
@@ -9,16 +9,20 @@ is unfinished and readers say so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simgap.episodes.encoders import VideoEncoder, require_encoder
+from simgap.episodes.encoders import VideoEncoder, encode_png, require_encoder
 from simgap.episodes.files import commit, commit_new, sweep, sync_filesystem
 from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
+from simgap.episodes.stats import image_histogram
 from simgap.episodes.tables import SUMMARY, Summary, episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.unsynced import Doubt, Group, doubt
 from simgap.errors import DataError
@@ -26,6 +30,22 @@ from simgap.provenance import canonical_json, read_json
 from simgap.types import Episode
 
 __all__ = ["Codec", "DatasetSpec", "EpisodeWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An episode ready to be written, without its frames."""
+
+    index: int
+    episode: Episode
+    """Without images."""
+    columns: Mapping[str, NDArray[Any]]
+    """Of :func:`~simgap.episodes.tables.numeric_columns`."""
+    summary: Summary
+    videos: Mapping[str, bytes]
+    """Camera -> video file."""
+    pngs: Mapping[str, Sequence[bytes]]
+    """Camera -> PNG of each frame, where these are what is stored."""
 
 
 class EpisodeWriter:
@@ -86,25 +106,48 @@ class EpisodeWriter:
         Raises:
             DataError: the episode does not fit the spec, or the index is already there.
         """
-        spec, root = self._spec, self._root
+        self.commit([self.prepare(index, episode, encoded=encoded)])
+
+    def prepare(self, index: int, episode: Episode, *, encoded: Mapping[str, bytes] | None = None) -> Prepared:
+        """Do all work on the images of an episode, of which nothing is on the disk then; takes and raises what :meth:`write` does."""
+        spec = self._spec
         _require_fit(index, episode, spec)
-        mark = root / episodes_path(index)
-        if mark.exists():
-            raise DataError(f"episode {index} is already in {root}; skip the indices of done() or write to a new folder")
-        (root / "meta" / "info.json").unlink(missing_ok=True)
+        self._require_new(index)
         columns = numeric_columns(episode, spec, index)
-        given = encoded or {}
-        videos = {c: given.get(c) or self._encoder.encode(episode.images[c]) for c in spec.cameras} if self._encoder else {}
-        summary = Summary.of(episode, spec, videos)
-        row = to_bytes(episode_row(columns, episode, spec, index, summary), with_schema=False)
-        frames = to_bytes(frame_table(columns, episode, spec), metadata={SUMMARY: summary.to_text()})
+        given, videos, histograms = encoded or {}, {}, {}
+        for camera in sorted(spec.cameras):  # each camera's frames once and for all, while they are in the processor's caches
+            if self._encoder:
+                videos[camera] = given.get(camera) or self._encoder.encode(episode.images[camera])
+            histograms[camera] = image_histogram(episode.images[camera])
+        pngs = {} if spec.has_videos else {camera: [encode_png(image) for image in episode.images[camera]] for camera in spec.cameras}
+        return Prepared(index, replace(episode, images={}), columns, Summary.of(episode, spec, videos, histograms), videos, pngs)
+
+    def commit(self, prepared: Sequence[Prepared]) -> None:
+        """Write prepared episodes, each completely or not at all; several at once cost less than one by one.
+
+        Raises:
+            DataError: an index is already there.
+        """
+        for p in prepared:
+            self._require_new(p.index)
+        (self._root / "meta" / "info.json").unlink(missing_ok=True)
+        frames = [to_bytes(frame_table(p.columns, p.pngs), metadata={SUMMARY: p.summary.to_text()}) for p in prepared]
+        rows = [to_bytes(episode_row(p.columns, p.episode, self._spec, p.index, p.summary), with_schema=False) for p in prepared]
+        for p, data, row in zip(prepared, frames, rows, strict=True):
+            self._commit(p, data, row)
+
+    def _require_new(self, index: int) -> None:
+        if (self._root / episodes_path(index)).exists():
+            raise DataError(f"episode {index} is already in {self._root}; skip the indices of done() or write to a new folder")
+
+    def _commit(self, prepared: Prepared, frames: bytes, row: bytes) -> None:
+        root, index, durable = self._root, prepared.index, self._group is None
         if self._group:
             self._group.begin()
-        durable = self._group is None
         commit(root / data_path(index), frames, durable=durable)
-        for camera, video in videos.items():
+        for camera, video in prepared.videos.items():
             commit(root / video_path(index, IMAGE_PREFIX + camera), video, durable=durable)
-        commit(mark, row, durable=durable)
+        commit(root / episodes_path(index), row, durable=durable)
         if self._group:
             self._group.end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from simgap.episodes.encoders import encode_png, rate_fraction
+from simgap.episodes.encoders import rate_fraction
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, INDEX_FEATURES, STATE, TIME, place
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.stats import column_statistics, image_histogram, image_statistics
+from simgap.episodes.stats import column_statistics, image_statistics
 from simgap.errors import DataError
 from simgap.provenance import canonical_json
 from simgap.types import Episode
@@ -40,12 +40,12 @@ class Summary:
     """Camera -> SHA-256 of its video file, so that a crash of the machine cannot pass for a whole episode."""
 
     @classmethod
-    def of(cls, episode: Episode, spec: DatasetSpec, videos: Mapping[str, bytes]) -> Summary:
-        """Sum up an episode whose videos have been encoded."""
+    def of(cls, episode: Episode, spec: DatasetSpec, videos: Mapping[str, bytes], histograms: Mapping[str, NDArray[np.int64]]) -> Summary:
+        """Sum up an episode whose videos have been encoded and whose pixels have been counted."""
         return cls(
             length=len(episode),
             task=episode.task or spec.task_default,
-            histograms={camera: image_histogram(episode.images[camera]) for camera in sorted(spec.cameras)},
+            histograms=dict(sorted(histograms.items())),
             videos={camera: hashlib.sha256(video).hexdigest() for camera, video in sorted(videos.items())},
         )
 
@@ -129,14 +129,17 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str
     )
 
 
-def frame_table(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec) -> pa.Table:
-    """Return the frames of an episode; PNG cameras ride inside, video cameras do not."""
+def frame_table(columns: Mapping[str, NDArray[Any]], pngs: Mapping[str, Sequence[bytes]]) -> pa.Table:
+    """Return the frames of an episode; PNG cameras ride inside, video cameras do not.
+
+    Args:
+        columns: of :func:`numeric_columns`.
+        pngs: camera -> one PNG a frame.
+    """
     table = {name: column(values, what=f"column {name!r}") for name, values in columns.items()}
-    if spec.codec == "png":
-        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-        for camera in spec.cameras:
-            rows = [{"bytes": encode_png(image), "path": f"frame-{k:06d}.png"} for k, image in enumerate(episode.images[camera])]
-            table[IMAGE_PREFIX + camera] = pa.array(rows, type=kind)
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    for camera, images in pngs.items():
+        table[IMAGE_PREFIX + camera] = pa.array([{"bytes": image, "path": f"frame-{k:06d}.png"} for k, image in enumerate(images)], type=kind)
     return pa.table(table)
 
 
