@@ -18,7 +18,7 @@ from arm_fixtures import tiny_checkpoint
 from simgap.cli import main
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.errors import DataError, UsageError
-from simgap.policies.checkpoint import CARD
+from simgap.policies.checkpoint import CARD, KEPT
 from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine, kept
 from simgap.rollouts.race_plot import draw_race
@@ -198,6 +198,12 @@ def test_one_checkpoint_none_or_the_same_twice_is_refused(run_folder: Path, tmp_
         candidates_of([run_folder, run_folder / "step-2"])
     two = candidates_of([run_folder / "step-2", run_folder / "step-10"], "whole_chunk")
     assert [c.executor for c in two] == ["whole_chunk", "whole_chunk"]
+
+
+def test_a_training_that_kept_checkpoints_stands_for_them_and_its_end(run_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_folder / "step-10", tmp_path / "run")
+    shutil.copytree(run_folder / "step-2", tmp_path / "run" / KEPT / "step-2")
+    assert [c.path for c in candidates_of([tmp_path / "run"])] == [tmp_path / "run" / KEPT / "step-2", tmp_path / "run"]
 
 
 def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy(

@@ -144,7 +144,7 @@ def test_checkpoints_are_evenly_spaced_and_more_than_steps_are_refused() -> None
 
 def test_a_training_killed_between_checkpoints_keeps_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     frames = find_the_square(np.random.default_rng(0), episodes=6, length=12, image_size=16)
-    spec = TrainSpec(steps=6, batch=4, chunk=4, width=8, hidden=8, threads=1, validation_share=0.4)
+    spec = TrainSpec(steps=6, batch=4, chunk=4, width=8, hidden=8, threads=1, validation_share=0.4, log_every=1)
     whole, _ = train_keeping([frames], spec, (2, 4, 6), tmp_path / "whole")
     count = 0
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from simgap.conventions import VectorSpec
 from simgap.episodes.table import FrameTable
 from simgap.errors import ConventionError, DataError, UsageError
-from simgap.policies.checkpoint import load_policy, read_card
+from simgap.policies.checkpoint import KEPT, load_policy, read_card
 from simgap.policies.normaliser import Normaliser, RangeMethod, fit_range
 from simgap.training import TrainProgress, TrainSpec, train
 from simgap.training.batches import BatchSource, quotas, shifted
 from simgap.training.synthetic import find_the_square
+from simgap.training.trainer import kept_folder
 
 TINY = TrainSpec(steps=12, batch=16, chunk=4, width=8, hidden=32, threads=1, log_every=3, checkpoint_every_steps=5, warmup_steps=2, shift_px=2)
 
@@ -102,6 +103,19 @@ def test_a_finished_run_is_returned_at_once_and_another_request_refused(tmp_path
         train([table()], None, replace(TINY, seed=1), tmp_path)
     with pytest.raises(UsageError, match="another folder"):
         train([table(seed=1)], None, TINY, tmp_path)
+
+
+def test_what_is_kept_along_the_way_changes_nothing_and_is_the_average_of_its_step(tmp_path: Path) -> None:
+    plain = train([table()], None, TINY, tmp_path / "plain")
+    kept = train([table()], None, TINY, tmp_path / "kept", keep=(4, 8, TINY.steps))
+    assert weights_of(kept) == weights_of(plain)
+    steps = sorted(int(p.name.removeprefix("step-")) for p in (kept / KEPT).iterdir())
+    assert steps == [4, 8]
+    assert len({weights_of(kept_folder(kept, step)) for step in steps} | {weights_of(kept)}) == 3
+    assert read_card(kept_folder(kept, 4)).training["kept_at_step"] == 4
+    assert train([table()], None, TINY, tmp_path / "kept", keep=(4,)) == kept
+    with pytest.raises(UsageError, match="finished without keeping step 4; train into another folder"):
+        train([table()], None, TINY, tmp_path / "plain", keep=(4,))
 
 
 def test_training_leaves_threads_and_the_global_generator_alone(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--freeze", nargs="+", metavar="PART", help="parts a fine-tune leaves alone: encoders, proprioception, trunk, head, denoiser, gripper_head"
     )
     parser.add_argument("--adapter-parts", nargs="+", metavar="PART", help="parts that get adapters (default: all behind the encoders)")
+    parser.add_argument("--keep", type=count, metavar="N", help="checkpoints along the way, evenly spaced, the last one among them: simgap select races them")
     parser.add_argument("--float32", action="store_true", help="compute in float32 instead of bfloat16")
     parser.add_argument("--track", metavar="SERVICE", help="also send the log to wandb or trackio")
     parser.add_argument("--project", default="simgap", metavar="NAME", help="project of the tracker (default: simgap)")

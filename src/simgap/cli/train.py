@@ -40,10 +40,12 @@ def run(args: argparse.Namespace) -> int:
     from simgap.training import train
     from simgap.training.plot import draw_loss
     from simgap.training.team import rank_here
+    from simgap.training.trainer import steps_of
 
     rank = rank_here()
     args.quiet = args.quiet or rank > 0  # of several processes one speaks
     spec = asked_spec(args)
+    keep = steps_of(spec.steps, args.keep) if args.keep else ()
     if args.share is not None and len(args.share) != len(args.data):
         raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
     _require_device(spec.device)
@@ -64,11 +66,11 @@ def run(args: argparse.Namespace) -> int:
     say(args, _LOSS)
     began = time.monotonic()
     with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance, tracker_of(args, spec, out, needed=rank == 0) as tracker:
-        train(tables, args.share, spec, out, progress=_Reporter(advance, resumed, tracker), kinds=kinds)
+        train(tables, args.share, spec, out, progress=_Reporter(advance, tracker), kinds=kinds, keep=keep)
     if rank > 0:
         return 0
     draw_loss(out)
-    document = _document(out, spec, resumed, was_finished, time.monotonic() - began)
+    document = _document(out, spec, keep, resumed, was_finished, time.monotonic() - began)
     emit(args, document, lambda console: _print(console, document, spec))
     return 0
 
@@ -108,12 +110,11 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
 class _Reporter:
     """Turns the trainer's signs of life into progress."""
 
-    def __init__(self, advance: Advance, step: int, tracker: Tracker | None) -> None:
-        self._advance, self._step, self._tracker = advance, step, tracker
+    def __init__(self, advance: Advance, tracker: Tracker | None) -> None:
+        self._advance, self._tracker = advance, tracker
 
     def __call__(self, now: TrainProgress) -> None:
-        self._advance(now.step - self._step, f"loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s")
-        self._step = now.step
+        self._advance(now.new, f"loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s")
         if self._tracker is not None:
             self._tracker.log({"step": now.step, "loss": now.loss, "learning_rate": now.learning_rate, "observations_per_s": now.observations_per_s})
 
@@ -241,8 +242,9 @@ def _require_device(name: str) -> None:
         raise MachineError(f"torch cannot use device {name!r} ({str(error).splitlines()[0]}); use --device cpu") from error
 
 
-def _document(out: Path, spec: TrainSpec, resumed: int, was_finished: bool, seconds: float) -> dict[str, Any]:
+def _document(out: Path, spec: TrainSpec, keep: Sequence[int], resumed: int, was_finished: bool, seconds: float) -> dict[str, Any]:
     from simgap.policies.checkpoint import read_card
+    from simgap.training.trainer import kept_folder
 
     card = read_card(out)
     done = 0 if was_finished else spec.steps - resumed
@@ -266,7 +268,8 @@ def _document(out: Path, spec: TrainSpec, resumed: int, was_finished: bool, seco
         "apart": card.training.get("apart", {}),
         "seconds": seconds,
         "observations_per_s": done * spec.batch / seconds if done else None,
-        "next": shlex.join(["simgap", "screen", str(out)]),
+        "kept": [str(kept_folder(out, step)) for step in keep[:-1]],
+        "next": shlex.join(["simgap", "select" if len(keep) > 1 else "screen", str(out)]),
     }
 
 
@@ -280,6 +283,8 @@ def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
             console,
             f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames, {part['samples']} samples ({part['passes']:.1f} passes)",
         )
+    if document["kept"]:
+        show_lines(console, f"  {len(document['kept'])} checkpoints along the way are kept in {Path(document['kept'][0]).parent}")
     real = document["real"]
     if real is not None and (real["asked"] is not None or 0.0 < real["natural"] < 1.0):
         show_lines(console, _real_words(real))

@@ -22,6 +22,8 @@ from simgap.provenance import canonical_json, content_hash, file_hash, read_json
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"
+KEPT = "kept"
+"""Folder of checkpoints along the way of a training, inside that of the final one."""
 SCHEMA = 1
 
 

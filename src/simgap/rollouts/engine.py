@@ -6,7 +6,8 @@ so the same spec gives the same bytes at any number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec
 from simgap.envs import make_env
-from simgap.envs.base import TaskEnv
+from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.policies.base import Asked, Policy, ask
 from simgap.policies.checkpoint import load_policy, require_env, require_matches
@@ -110,46 +111,107 @@ def run_group(
     spec = parse_executor(executor)
     require_executable(policy, spec)
     make = build or ExecutorSpec.build
-    slots = [_Slot(env, seed, values, make(spec, policy.action_spec, policy.chunk)) for env, seed, values in zip(envs, seeds, conditions, strict=True)]
-    step = 0
-    while active := [s for s in slots if s.record is None]:
-        asking = [s for s in active if s.executor.needs_chunk(step)]
-        if asking:
-            images = {c: np.stack([s.obs[c] for s in asking]) for c in policy.cameras}
-            asked = [Asked(seed=s.seed, step=step, goal=s.env.task, prefix=prefix_of(s.executor, step)) for s in asking]
-            chunks = ask(policy, images, np.stack([s.obs["state"] for s in asking]), asked)
-            for slot, chunk in zip(asking, chunks, strict=True):
-                slot.executor.submit(chunk, step)
-        for slot in active:
-            slot.advance(step)
-        step += 1
+    with ExitStack() as stack:
+        eyes = [stack.enter_context(_Eyes.of(env)) for env in envs]
+        executors = [make(spec, policy.action_spec, policy.chunk) for _ in envs]
+        slots = [_Slot(eye, seed, values, one) for eye, seed, values, one in zip(eyes, seeds, conditions, executors, strict=True)]
+        shape = (len(slots), policy.image_size, policy.image_size, 3)
+        frames = {camera: np.empty(shape, dtype=np.uint8) for camera in policy.cameras}
+        step = 0
+        while active := [s for s in slots if s.record is None]:
+            asking = [s for s in active if s.executor.needs_chunk(step)]
+            if asking:
+                _ask(policy, asking, frames, step)
+            for slot in active:
+                slot.advance(step)
+            step += 1
     return [s.record for s in slots if s.record is not None]
+
+
+def _ask(policy: Policy, asking: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int) -> None:
+    """Hand every slot that asks a chunk, by one forward pass."""
+    for row, slot in enumerate(asking):
+        slot.eyes.show({camera: out[row : row + 1] for camera, out in frames.items()}, slot.obs)
+    asked = [Asked(seed=s.seed, step=step, goal=s.eyes.env.task, prefix=prefix_of(s.executor, step)) for s in asking]
+    images = {camera: out[: len(asking)] for camera, out in frames.items()}
+    chunks = ask(policy, images, np.stack([s.obs["state"] for s in asking]), asked)
+    for slot, chunk in zip(asking, chunks, strict=True):
+        slot.executor.submit(chunk, step)
+
+
+class _Eyes:
+    """Frames of an env, drawn only where somebody looks: a policy that is asked every fifth step needs a fifth of them.
+
+    An env that cannot draw a moment that has passed gives the frames of its observations.
+    """
+
+    def __init__(self, env: TaskEnv, *, draws_later: bool) -> None:
+        self.env, self.cameras = env, env.cameras
+        self._draws_later = draws_later
+        self._kept: list[Any] = []
+
+    @classmethod
+    @contextmanager
+    def of(cls, env: TaskEnv) -> Iterator[_Eyes]:
+        """Close the env's own eyes while a group runs, if it can draw later."""
+        shown = env.renders, env.cameras
+        eyes = cls(env, draws_later=env.renders and env.look() is not None)
+        if eyes._draws_later:
+            env.renders, env.cameras = False, ()
+        try:
+            yield eyes
+        finally:
+            env.renders, env.cameras = shown
+
+    def see(self, obs: ObsDict) -> None:
+        """Keep what is needed to show this step later."""
+        self._kept.append(self.env.look() if self._draws_later else {camera: obs[camera] for camera in self.cameras})
+
+    def show(self, frames: Mapping[str, NDArray[np.uint8]], obs: ObsDict) -> None:
+        """Write what the cameras see now, ``(1, H, W, 3)`` each.
+
+        Raises:
+            ConventionError: a camera that the env does not have, or frames of another size.
+        """
+        if self._draws_later:
+            self.env.draw([self.env.look()], frames)
+            return
+        for camera, out in frames.items():
+            out[0] = obs[camera]
+
+    def film(self, steps: Sequence[int]) -> dict[str, NDArray[np.uint8]]:
+        """Return the frames of some steps, ``(k, H, W, 3)`` by camera, and forget all others."""
+        moments = [self._kept[i] for i in steps]
+        self._kept = []
+        if not self._draws_later:
+            return {camera: np.stack([moment[camera] for moment in moments]) for camera in self.cameras}
+        size = self.env.image_size
+        frames = {camera: np.empty((len(moments), size, size, 3), dtype=np.uint8) for camera in self.cameras}
+        self.env.draw(moments, frames)
+        return frames
 
 
 class _Slot:
     """One env of a group with its executor and its running record."""
 
-    def __init__(self, env: TaskEnv, seed: int, values: FactorValues, executor: Any) -> None:
-        self.env, self.seed, self.executor = env, seed, executor
-        self.obs, _ = env.reset(seed=seed, options={"factors": values})
+    def __init__(self, eyes: _Eyes, seed: int, values: FactorValues, executor: Any) -> None:
+        self.eyes, self.seed, self.executor = eyes, seed, executor
+        self.obs, _ = eyes.env.reset(seed=seed, options={"factors": values})
         self.values = values
         executor.reset(seed)
         self.record: RolloutRecord | None = None
         self._rows: list[tuple[NDArray[np.float32], ExecutedAction]] = []
-        self._frames: list[dict[str, NDArray[np.uint8]]] = []
 
     def advance(self, step: int) -> None:
         sent = self.executor.act(step)
         self._rows.append((self.obs["state"], sent))
-        self._frames.append({c: self.obs[c] for c in self.env.cameras})
-        self.obs, _, _, _, info = self.env.step(sent.action)
+        self.eyes.see(self.obs)
+        self.obs, _, _, _, info = self.eyes.env.step(sent.action)
         if "outcome" in info:
             self.record = self._close(info["outcome"], str(info.get("mode", "")))
 
     def _close(self, outcome: Any, mode: str) -> RolloutRecord:
         keep = film_steps(len(self._rows))
-        film = {c: np.stack([self._frames[i][c] for i in keep]) for c in self.env.cameras}
-        self._frames.clear()
         return RolloutRecord(
             seed=self.seed,
             outcome=outcome,
@@ -159,7 +221,7 @@ class _Slot:
             age=np.array([sent.age for _, sent in self._rows], dtype=np.float32),
             n_averaged=np.array([sent.n_averaged for _, sent in self._rows], dtype=np.int32),
             disagreement=np.array([np.nan if sent.disagreement is None else sent.disagreement for _, sent in self._rows], dtype=np.float32),
-            film=film,
+            film=self.eyes.film(keep),
             film_steps=keep,
             mode=mode,
         )

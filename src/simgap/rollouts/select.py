@@ -13,7 +13,7 @@ import numpy as np
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError, UsageError
-from simgap.policies.checkpoint import CARD, Card, read_card
+from simgap.policies.checkpoint import CARD, KEPT, Card, read_card
 from simgap.provenance import canonical_json, child_rng, content_hash, source_hash, write_atomic
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
@@ -124,7 +124,7 @@ class Selection:
 
 
 def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[Candidate, ...]:
-    """Return the checkpoints of folders: each either one itself or a folder of some, in the order of their names, numbers by value.
+    """Return the checkpoints of folders: each either one itself, with those kept along the way, or a folder of some; in order, numbers by value.
 
     Raises:
         DataError: a folder without a checkpoint.
@@ -132,12 +132,15 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
     """
     found: list[Path] = []
     for path in paths:
-        inside = sorted((c.parent for c in path.glob(f"*/{CARD}")), key=lambda p: _natural(p.name))
-        if not (path / CARD).is_file() and not inside:
+        is_one = (path / CARD).is_file()
+        inside = sorted((c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")), key=lambda p: _natural(p.name))
+        if not is_one and not inside:
             raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
-        found += [path] if (path / CARD).is_file() else inside
+        found += [*inside, path] if is_one else inside
     if len(found) < 2:
-        raise UsageError(f"{found[0]} is one checkpoint, and nothing can be selected of one; give several, or screen it: simgap screen {found[0]}")
+        raise UsageError(
+            f"{found[0]} is one checkpoint, nothing can be selected of one; give several, train with --keep, or screen it: simgap screen {found[0]}"
+        )
     cards = {path: read_card(path) for path in found}
     by_hash: dict[str, Path] = {}
     for path in found:

@@ -129,6 +129,8 @@ class TrainProgress:
 
     step: int
     """Steps done."""
+    new: int
+    """Of these, since the sign of life before, or since this call began."""
     total: int
     loss: float
     """Mean training loss over the last interval, normalised units; of the head's own kind, so two heads' losses are no comparison."""

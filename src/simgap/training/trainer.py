@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
-from simgap.policies.checkpoint import CARD, read_card, write_checkpoint
+from simgap.policies.checkpoint import CARD, KEPT, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash
 from simgap.training.open_loop import NEVER_SELECTS
@@ -32,6 +32,7 @@ def train(
     progress: Callable[[TrainProgress], None] | None = None,
     *,
     kinds: Sequence[EvidenceKind] | None = None,
+    keep: Collection[int] = (),
 ) -> Path:
     """Train a policy, or fine-tune one, and write its checkpoint.
 
@@ -46,17 +47,18 @@ def train(
         out: checkpoint folder; also gets ``train.jsonl``.
         progress: called every ``spec.log_every`` steps.
         kinds: where each table comes from; needed for a share of real samples and for a policy that is told its domain.
+        keep: steps before the last after which a checkpoint is kept beside the final one, in :func:`kept_folder`.
 
     Returns:
         ``out``, a checkpoint folder for :func:`simgap.policies.checkpoint.load_policy`.
 
     Raises:
-        UsageError: no data, wrong shares, or a folder that holds another run.
+        UsageError: no data, wrong shares, a folder that holds another run or one finished without what is to be kept.
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside a parent's range, or a loss that is not finite.
     """
     with joined(spec.device) as team:
-        return _train(tables, shares, spec, out, progress, kinds, team)
+        return _train(tables, shares, spec, out, progress, kinds, frozenset(keep) - {spec.steps}, team)
 
 
 def _train(
@@ -66,12 +68,16 @@ def _train(
     out: Path,
     progress: Callable[[TrainProgress], None] | None,
     kinds: Sequence[EvidenceKind] | None,
+    keep: frozenset[int],
     team: Team,
 ) -> Path:
     request = _request(tables, shares, spec, kinds, team.size)
     if (out / CARD).is_file():
         if read_card(out).training.get("request") != request:
             raise UsageError(f"{out} holds a finished checkpoint of another spec or other data; give another folder, or delete it to start again")
+        missing = [step for step in sorted(keep) if not (kept_folder(out, step) / CARD).is_file()]
+        if missing:
+            raise UsageError(f"{out} was finished without keeping step {missing[0]}; train into another folder to keep checkpoints along the way")
         return out
     plan = make_plan(tables, shares, spec, kinds)
     out.mkdir(parents=True, exist_ok=True)
@@ -82,8 +88,8 @@ def _train(
             trim_log(out, 0 if state is None else state.step)
         if state is not None:
             run.restore(state)
-        _loop(run, spec, out if team.leads else None, request, progress)
-        if team.leads:
+
+        def write(folder: Path) -> None:
             held_out = run.held_out()
             record = {"request": request, "last_loss": run.last_loss, "validation_loss_never_selects": None if held_out is None else held_out[0]}
             if held_out is not None:
@@ -91,10 +97,38 @@ def _train(
                 append_log(out, {"step": run.step, NEVER_SELECTS: held_out[1]})
             if team.size > 1:
                 record["processes"] = team.size
-            write_checkpoint(out, make_card(tables, shares, spec, plan, record), run.export())
+            if run.step < spec.steps:
+                record["kept_at_step"] = run.step
+            write_checkpoint(folder, make_card(tables, shares, spec, plan, record), run.export())
+
+        for _ in _loop(run, spec, out if team.leads else None, request, progress, keep):
+            write(kept_folder(out, run.step))
+        if team.leads:
+            write(out)
             (out / RESUME_FILE).unlink(missing_ok=True)
         team.wait()
     return out
+
+
+def steps_of(total: int, count: int) -> tuple[int, ...]:
+    """Return after which steps checkpoints are kept: evenly spaced, the last at the end.
+
+    Raises:
+        UsageError: more checkpoints than steps.
+    """
+    steps = tuple(int(s) for s in np.unique(np.linspace(total / count, total, count).round()))
+    if len(steps) < count or steps[0] < 1:
+        raise UsageError(f"{count} checkpoints of {total} steps: expected at least one step each; train longer or keep fewer")
+    return steps
+
+
+def kept_folder(out: Path, step: int) -> Path:
+    """Return where the checkpoint of a step before the last is kept.
+
+    It has the averaged weights of its step, at the learning rate of a longer training: it is what a watcher of that training could have
+    taken, not what a shorter training would have made.
+    """
+    return out / KEPT / f"step-{step}"
 
 
 def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None, processes: int) -> str:
@@ -111,12 +145,18 @@ def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec:
     return content_hash(parts)
 
 
-def _loop(run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, progress: Callable[[TrainProgress], None] | None) -> None:
+def _loop(
+    run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, progress: Callable[[TrainProgress], None] | None, keep: frozenset[int]
+) -> Iterator[int]:
+    """Train to the end, and yield every step at which a checkpoint is to be kept, to the process that leads."""
     since, losses, began = run.step, [], time.monotonic()
     while run.step < spec.steps:
         losses.append(run.advance(run.draw()))
-        if out is not None and run.step % spec.checkpoint_every_steps == 0 and run.step < spec.steps:
-            write_resume(out, request, run.state())
+        if out is not None and run.step in keep:
+            run.last_loss = float(np.mean(losses))
+            yield run.step
+        if out is not None and run.step < spec.steps and (run.step in keep or run.step % spec.checkpoint_every_steps == 0):
+            write_resume(out, request, run.state())  # after what is kept: a kill between the two makes the same checkpoint again
         if run.step % spec.log_every and run.step < spec.steps:
             continue
         now = time.monotonic()
@@ -124,6 +164,7 @@ def _loop(run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, pro
         run.last_loss = float(np.mean(losses))
         report = TrainProgress(
             step=run.step,
+            new=run.step - since,
             total=spec.steps,
             loss=run.last_loss,
             learning_rate=spec.learning_rate_at(run.step - 1),
