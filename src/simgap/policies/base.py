@@ -78,6 +78,25 @@ class AskedPolicy(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class WatchingPolicy(AskedPolicy, Protocol):
+    """A policy whose answers rest on earlier control steps of the episode too; it keeps them apart by ``Asked.seed`` and refuses a gap."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it has to see every control step: by being asked, or by :meth:`watch` at the steps at which nothing is asked."""
+        ...
+
+    @property
+    def is_executor(self) -> bool:
+        """Whether a chunk is the one action to send now, because the policy brings an executor of its own."""
+        ...
+
+    def watch(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> None:
+        """Show a step at which nothing is asked, with the arguments of :meth:`AskedPolicy.predict_asked`."""
+        ...
+
+
 def ask(policy: Policy, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
     """Return chunks from any policy; one that takes only observations is given only those.
 

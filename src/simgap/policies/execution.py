@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from simgap.conventions import ActionSpec, Reference
 from simgap.errors import ConventionError, UsageError, did_you_mean
-from simgap.policies.base import AskedPolicy, Policy
+from simgap.policies.base import AskedPolicy, Policy, WatchingPolicy
 from simgap.policies.executors import DelayedExecutor, EnsembleExecutor, ExecutedAction, Executor, SingleChunkExecutor
 
 __all__ = ["ExecutedAction", "Executor", "ExecutorSpec", "Mode", "parse_executor", "require_executable"]
@@ -100,11 +100,13 @@ def require_executable(policy: Policy, executor: ExecutorSpec) -> None:
     """Raise unless a policy can do what an executor will ask of it.
 
     Raises:
-        UsageError: chunks have to go on from the one before, and the policy makes every chunk anew.
+        UsageError: chunks have to go on from the one before, and the policy makes every chunk anew; or the policy has an executor of its own.
     """
     if executor.asks_for_prefix and not (isinstance(policy, AskedPolicy) and policy.inpaints):
         instead = f"receding({executor.replan_steps}{f', delay={executor.delay_steps}' if executor.delay_steps else ''})"
         raise UsageError(f"{executor} wants chunks that go on from the one before, which only a flow head can; use {instead}, or train with --head flow")
+    if isinstance(policy, WatchingPolicy) and policy.is_executor and executor != ExecutorSpec(mode=Mode.LATEST):
+        raise UsageError(f"{executor} on top of a policy that executes its own chunks would execute twice; use latest, or execution ours in its policy file")
 
 
 _COUNTED = (Mode.RECEDING, Mode.REAL_TIME)

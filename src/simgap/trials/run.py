@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.errors import TrialFault
-from simgap.policies.base import Asked, Policy, ask
+from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
 from simgap.policies.execution import ExecutorSpec, require_executable
 from simgap.policies.executors import prefix_of
 from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
@@ -80,9 +80,12 @@ def run_trial(
     try:
         for step in range(max_steps):
             seen = robot.observe()
+            frames = {c: seen.images[c][None] for c in policy.cameras}
+            asked = Asked(seed=condition.seed, step=step, goal=task, prefix=prefix_of(execution, step))
             if execution.needs_chunk(step):
-                asked = Asked(seed=condition.seed, step=step, goal=task, prefix=prefix_of(execution, step))
-                execution.submit(ask(policy, {c: seen.images[c][None] for c in policy.cameras}, seen.state[None], [asked])[0], step)
+                execution.submit(ask(policy, frames, seen.state[None], [asked])[0], step)
+            elif isinstance(policy, WatchingPolicy) and policy.watches:
+                policy.watch(frames, seen.state[None], [asked])
             sent = execution.act(step)
             if not np.isfinite(sent.action).all():
                 # The policy's own fault, so a failure; a void would flatter it. Nothing is sent.
