@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arm_fixtures import SIZE, tiny_checkpoint
+from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.checkpoint import CARD
@@ -22,6 +24,7 @@ from simgap.rollouts import screen as screen_module
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.rollouts.record import RolloutRecord, film_steps, outcome_from_json
 from simgap.rollouts.screen import read_screen, screen
+from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose, seed_of
 from simgap.statistics import ScreenVerdict
 
@@ -185,3 +188,30 @@ def test_a_checkpoint_that_is_missing_or_of_another_convention_is_refused(spec: 
 def test_an_unknown_executor_is_refused(spec: RolloutSpec) -> None:
     with pytest.raises(UsageError):
         run_rollouts(replace(spec, executor="newst", episodes=1), workers=0)
+
+
+def test_two_failures_of_a_group_are_filmed_whole_and_the_screen_makes_videos_of_them(spec: RolloutSpec, records: list[RolloutRecord], tmp_path: Path) -> None:
+    failed = [r for r in records if not r.outcome.is_success]
+    assert len(failed) == 3, "an untrained policy fails"
+    assert sum(r.is_filmed_whole for r in failed) == engine.WHOLE_FILMS
+    whole = next(r for r in failed if r.is_filmed_whole)
+    strip, steps = whole.strip()
+    assert steps == film_steps(whole.steps)
+    np.testing.assert_array_equal(strip["front"], whole.film["front"][list(steps)])
+    videos = write_videos(tmp_path / "failures", records, 20.0)
+    assert len(videos) == engine.WHOLE_FILMS
+    with av.open(str(tmp_path / "failures" / videos[0].name)) as container:
+        stream = container.streams.video[0]
+        assert (stream.width, stream.height, float(stream.average_rate or 0)) == (2 * SIZE, SIZE, 20.0)
+        assert sum(1 for _ in container.decode(stream)) in {r.steps for r in failed}
+
+
+def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+    env = make_env("arm-pick", image_size=SIZE)
+    record = next(r for r in records if r.is_filmed_whole)
+    obs, _ = env.reset(seed=record.seed, options={"factors": dict(record.factors)})
+    for step, action in enumerate(record.action[:10]):
+        for camera in env.cameras:
+            np.testing.assert_array_equal(record.film[camera][step], obs[camera])
+        obs, *_ = env.step(action)
+    env.close()

@@ -20,16 +20,20 @@ from simgap.envs import make_env
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.policies.base import Asked, Policy, ask
-from simgap.policies.checkpoint import load_policy, require_env, require_matches
+from simgap.policies.bridges.open import open_policy
+from simgap.policies.checkpoint import require_env, require_matches
 from simgap.policies.execution import ExecutedAction, Executor, ExecutorSpec, parse_executor, require_executable
 from simgap.policies.executors import prefix_of
 from simgap.provenance import child_rng
 from simgap.rollouts.record import RolloutRecord, film_steps
 from simgap.seeds import Purpose, seed_of
+from simgap.types import Outcome
 from simgap.workers import run_tasks
 
 GROUP = 16
 """Envs a worker steps together."""
+WHOLE_FILMS = 2
+"""Failures of a group whose every frame is kept; of the others a strip is."""
 Build: TypeAlias = Callable[[ExecutorSpec, ActionSpec, int], Executor]
 """Makes an executor for a chunk of so many entries, as :meth:`ExecutorSpec.build` does."""
 
@@ -89,7 +93,7 @@ def run_rollouts(spec: RolloutSpec, *, workers: int, progress: Callable[[int, in
 
 
 def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
-    policy = load_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
+    policy = open_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
     envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine, renderer=spec.renderer)]
     first = envs[0]
     require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
@@ -117,13 +121,14 @@ def run_group(
         slots = [_Slot(eye, seed, values, one) for eye, seed, values, one in zip(eyes, seeds, conditions, executors, strict=True)]
         shape = (len(slots), policy.image_size, policy.image_size, 3)
         frames = {camera: np.empty(shape, dtype=np.uint8) for camera in policy.cameras}
-        step = 0
+        step = failed = 0
         while active := [s for s in slots if s.record is None]:
             asking = [s for s in active if s.executor.needs_chunk(step)]
             if asking:
                 _ask(policy, asking, frames, step)
             for slot in active:
-                slot.advance(step)
+                slot.advance(step, films_failure=failed < WHOLE_FILMS)
+                failed += slot.record is not None and not slot.record.outcome.is_success
             step += 1
     return [s.record for s in slots if s.record is not None]
 
@@ -202,16 +207,16 @@ class _Slot:
         self.record: RolloutRecord | None = None
         self._rows: list[tuple[NDArray[np.float32], ExecutedAction]] = []
 
-    def advance(self, step: int) -> None:
+    def advance(self, step: int, *, films_failure: bool = False) -> None:
         sent = self.executor.act(step)
         self._rows.append((self.obs["state"], sent))
         self.eyes.see(self.obs)
         self.obs, _, _, _, info = self.eyes.env.step(sent.action)
         if "outcome" in info:
-            self.record = self._close(info["outcome"], str(info.get("mode", "")))
+            self.record = self._close(info["outcome"], str(info.get("mode", "")), films_failure=films_failure)
 
-    def _close(self, outcome: Any, mode: str) -> RolloutRecord:
-        keep = film_steps(len(self._rows))
+    def _close(self, outcome: Outcome, mode: str, *, films_failure: bool) -> RolloutRecord:
+        keep = tuple(range(len(self._rows))) if films_failure and not outcome.is_success else film_steps(len(self._rows))
         return RolloutRecord(
             seed=self.seed,
             outcome=outcome,

@@ -18,7 +18,8 @@ from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorValues
 from simgap.errors import UsageError
 from simgap.policies.base import Policy
-from simgap.policies.checkpoint import load_policy, require_env, require_matches
+from simgap.policies.bridges.open import open_policy
+from simgap.policies.checkpoint import require_env, require_matches
 from simgap.provenance import child_rng
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec, run_group
@@ -185,7 +186,7 @@ def _setup(arms: tuple[Arm, ...], roll: Roll) -> Callable[[_Task], tuple[_Task, 
     @functools.lru_cache(maxsize=64)
     def policy_of(arm: int) -> Policy:
         spec = arms[arm].spec
-        policy = load_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
+        policy = open_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
         env = envs_of(policy.image_size, 1)[0]
         require_matches(policy, env.action_spec, env.state_spec, env.cameras, env.image_size, other=f"env {spec.env}")
         require_env(policy, spec.env)

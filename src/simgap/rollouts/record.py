@@ -30,7 +30,7 @@ class RolloutRecord:
     age: NDArray[np.float32]
     """``(T,)`` steps between each action and the observation behind it."""
     film: Mapping[str, NDArray[np.uint8]]
-    """Camera -> ``(k, H, W, 3)`` frames, evenly spaced."""
+    """Camera -> ``(k, H, W, 3)`` frames, evenly spaced, or all of a failure."""
     film_steps: tuple[int, ...]
     n_averaged: NDArray[np.int32] | None = None
     """``(T,)`` predictions behind each action."""
@@ -43,6 +43,18 @@ class RolloutRecord:
     def steps(self) -> int:
         """Control steps taken."""
         return len(self.action)
+
+    @property
+    def is_filmed_whole(self) -> bool:
+        """Whether every frame was kept."""
+        return bool(self.film) and len(self.film_steps) == self.steps
+
+    def strip(self) -> tuple[dict[str, NDArray[np.uint8]], tuple[int, ...]]:
+        """Return at most :data:`FILM_FRAMES` frames by camera, evenly spaced, and their steps."""
+        if len(self.film_steps) <= FILM_FRAMES:
+            return dict(self.film), self.film_steps
+        keep = film_steps(len(self.film_steps))
+        return {camera: frames[list(keep)] for camera, frames in self.film.items()}, tuple(self.film_steps[k] for k in keep)
 
     @property
     def trace_hash(self) -> str:

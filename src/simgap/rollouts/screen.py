@@ -13,13 +13,14 @@ import numpy as np
 
 from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
-from simgap.policies.checkpoint import read_card
+from simgap.policies.bridges.open import read_any_card
 from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import run_kept
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
 from simgap.rollouts.spent import claim
 from simgap.rollouts.traces import write_records
+from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose
 from simgap.statistics import (
     Estimate,
@@ -42,7 +43,7 @@ WORTHY_ABOVE = 0.7
 """A policy whose whole interval lies above this is worth hardware time."""
 FIXED, CAPPED = "fixed n", "stops when decided"
 """How the number of rollouts is decided: before the first, or by a plan with a cap."""
-GROUPS, TRACES = "groups", "traces.npz"
+GROUPS, TRACES, VIDEOS = "groups", "traces.npz", "failures"
 DEFAULT_ENGINE = "mujoco"
 """What teachers' data are made on unless another engine is asked for."""
 
@@ -65,7 +66,7 @@ class ScreenReport:
     """What decided when to stop; empty for a fixed n."""
     stamp: Stamp
     path: Path
-    """Folder with ``screen.json``, ``films.npz`` and ``traces.npz``."""
+    """Folder with ``screen.json``, ``films.npz``, ``traces.npz`` and, where there are any, videos in ``failures``."""
 
     @property
     def evidence(self) -> EvidenceKind:
@@ -115,7 +116,7 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = Fal
     """
     if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
         raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
-    card = read_card(spec.checkpoint)
+    card = read_any_card(spec.checkpoint)
     stopping = CAPPED if sequential else FIXED
     made_by = make_env(spec.env, image_size=card.architecture.image_size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
     source = source_hash("envs", "rollouts", "policies", "statistics")[:16]
@@ -130,7 +131,7 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = Fal
 
         records = run_kept(spec, folder / GROUPS, workers=workers, enough=decided if sequential else None, progress=progress)
         used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
-        _write(folder, Stamp(kind="rollouts", fields=identity), records[:used])
+        _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
         shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
     elif progress:
         progress(spec.episodes, spec.episodes)
@@ -179,11 +180,15 @@ def _report(folder: Path, stamp: Stamp, outcomes: Mapping[int, Outcome], cap: in
     )
 
 
-def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord]) -> None:
+def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord], rate_hz: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shown = _worth_showing(records)
-    arrays: dict[str, Any] = {f"{r.seed}/{camera}": frames for r in shown for camera, frames in r.film.items()}
-    arrays |= {f"{r.seed}/steps": np.array(r.film_steps) for r in shown}
+    arrays: dict[str, Any] = {}
+    for record in shown:
+        film, steps = record.strip()
+        arrays |= {f"{record.seed}/{camera}": frames for camera, frames in film.items()}
+        arrays[f"{record.seed}/steps"] = np.array(steps)
+    write_videos(folder / VIDEOS, shown, rate_hz)
     films = io.BytesIO()
     np.savez_compressed(films, **arrays)
     write_atomic(folder / "films.npz", films.getvalue())
@@ -192,10 +197,10 @@ def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord]) -> None
 
 
 def _worth_showing(records: Iterable[RolloutRecord]) -> list[RolloutRecord]:
-    """Return one success and up to two failures of each mode."""
+    """Return one success and up to two failures of each mode, those that were filmed whole before others."""
     shown: list[RolloutRecord] = []
     seen: dict[str, int] = {}
-    for record in records:
+    for record in sorted(records, key=lambda r: not r.is_filmed_whole):
         key = str(record.outcome)
         if seen.get(key, 0) < (1 if record.outcome.is_success else 2):
             seen[key] = seen.get(key, 0) + 1

@@ -36,7 +36,7 @@ class Candidate:
 
     name: str
     path: Path
-    card: Card
+    card: AnyCard
     executor: str
 
 
