@@ -24,7 +24,7 @@ from simgap.checks.response import Motion
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import Dataset, open_dataset
-from simgap.policies.checkpoint import read_card
+from simgap.policies.bridges.open import read_any_card
 from simgap.policies.execution import parse_executor
 from simgap.provenance import assumptions, child_rng
 from simgap.rollouts.screen import ScreenReport
@@ -218,7 +218,7 @@ def _pixels(evidence: TurnEvidence, training: Dataset, log: Dataset, shared: tup
 
 
 def _execution(evidence: TurnEvidence, log: Dataset) -> CheckResult:
-    chunk = read_card(evidence.checkpoint).architecture.chunk
+    chunk = read_any_card(evidence.checkpoint).architecture.chunk
     executor = parse_executor(evidence.executor)
     episodes = [log.episode(i, images=False) for i in range(log.n_episodes)]
     return check_execution(episodes, executor, executor.build(log.spec.action_spec, chunk), chunk)

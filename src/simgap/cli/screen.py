@@ -16,7 +16,7 @@ from simgap.cli.envs import add_engine, add_renderer, add_workers, count, follow
 if TYPE_CHECKING:
     from simgap.envs.base import TaskEnv
     from simgap.envs.factors import FactorRanges
-    from simgap.policies.checkpoint import Card
+    from simgap.policies.bridges.open import AnyCard
     from simgap.policies.execution import ExecutorSpec
     from simgap.rollouts.screen import ScreenReport
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="CHECKPOINT",
-        help="what `simgap train` wrote; several: each against the first on the same seeds",
+        help="what `simgap train` wrote, or a policy file (.json) of one elsewhere; several: each against the first on the same seeds",
     )
     parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policy has)")
     parser.add_argument("-n", type=count, default=100, metavar="N", help="rollouts an arm, fixed before the first; with --sequential at most (default 100)")
@@ -68,7 +68,7 @@ class _Arm:
 
     label: str
     checkpoint: Path
-    card: Card
+    card: AnyCard
     executor: ExecutorSpec
 
 
@@ -147,18 +147,22 @@ def _arms_of(args: argparse.Namespace) -> list[_Arm]:
     return [_Arm(label=str(path) if several else str(executor), checkpoint=path, card=card, executor=executor) for path, card, executor in found]
 
 
-def card_of(checkpoint: Path) -> Card:
-    """Return the card of a checkpoint folder.
+def card_of(checkpoint: Path) -> AnyCard:
+    """Return the card of a checkpoint folder, or what a policy file says of its policy.
 
     Raises:
         DataError: no checkpoint, and then what the folder holds instead; or weights that are not the card's, which a screen found
             finished would otherwise not look at.
     """
     from simgap.errors import DataError
+    from simgap.policies.bridges.open import read_any_card
+    from simgap.policies.bridges.policy_file import is_policy_file
     from simgap.policies.checkpoint import CARD, WEIGHTS, read_card
     from simgap.provenance import file_hash
     from simgap.training.resume import FILE
 
+    if is_policy_file(checkpoint):
+        return read_any_card(checkpoint)
     if not (checkpoint / CARD).is_file():
         if (checkpoint / FILE).is_file():
             raise DataError(f"{checkpoint} holds an unfinished training run; give its `simgap train` command again, it goes on")
@@ -172,7 +176,7 @@ def card_of(checkpoint: Path) -> Card:
     return card
 
 
-def env_of(card: Card, name: str | None) -> TaskEnv:
+def env_of(card: AnyCard, name: str | None) -> TaskEnv:
     """Return the env named, or the one its data come from, or the only one whose conventions the policy has; it does not render.
 
     Raises:
@@ -198,7 +202,7 @@ def env_of(card: Card, name: str | None) -> TaskEnv:
     return envs[fits[0]]
 
 
-def executors_of(card: Card, texts: Sequence[str] | None) -> list[ExecutorSpec]:
+def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpec]:
     """Return the executors named, or the card's, each once and each usable with the policy's chunk."""
     from simgap.policies.execution import parse_executor
 

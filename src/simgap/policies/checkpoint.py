@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -25,6 +25,12 @@ WEIGHTS = "weights.safetensors"
 KEPT = "kept"
 """Folder of checkpoints along the way of a training, inside that of the final one."""
 SCHEMA = 1
+
+
+class TiedPolicy(Protocol):
+    """A policy that may be tied to the envs it learnt from or was declared for; empty for any."""
+
+    envs: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,7 +230,7 @@ def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSp
         raise ConventionError(f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the policy's size or retrain")
 
 
-def require_env(policy: CnnPolicy, env: str) -> None:
+def require_env(policy: TiedPolicy, env: str) -> None:
     """Raise where a policy learnt from other envs only than the one it is about to act in, which may have the very same conventions.
 
     A policy that learnt from recorded data names no env and may act anywhere its convention allows.

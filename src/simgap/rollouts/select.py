@@ -13,7 +13,9 @@ import numpy as np
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError, UsageError
-from simgap.policies.checkpoint import CARD, KEPT, Card, read_card
+from simgap.policies.bridges.open import AnyCard, read_any_card
+from simgap.policies.bridges.policy_file import is_policy_file
+from simgap.policies.checkpoint import CARD, KEPT
 from simgap.provenance import canonical_json, child_rng, content_hash, source_hash, write_atomic
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
@@ -132,7 +134,7 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
     """
     found: list[Path] = []
     for path in paths:
-        is_one = (path / CARD).is_file()
+        is_one = (path / CARD).is_file() or is_policy_file(path)
         inside = sorted((c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")), key=lambda p: _natural(p.name))
         if not is_one and not inside:
             raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
@@ -141,7 +143,7 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
         raise UsageError(
             f"{found[0]} is one checkpoint, nothing can be selected of one; give several, train with --keep, or screen it: simgap screen {found[0]}"
         )
-    cards = {path: read_card(path) for path in found}
+    cards = {path: read_any_card(path) for path in found}
     by_hash: dict[str, Path] = {}
     for path in found:
         if cards[path].hash in by_hash:

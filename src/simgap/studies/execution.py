@@ -20,7 +20,7 @@ from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.errors import UsageError
 from simgap.policies.base import Policy
-from simgap.policies.checkpoint import Card, read_card
+from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.execution import ExecutorSpec, Mode, parse_executor
 from simgap.policies.execution_bugs import EXECUTION_BUGS
 from simgap.policies.executors import ExecutedAction, Executor
@@ -146,7 +146,7 @@ class Row:
     failures: Mapping[str, int] = field(default_factory=dict)
 
 
-def cells_of(study: ExecutionStudy, card: Card) -> list[Cell]:
+def cells_of(study: ExecutionStudy, card: AnyCard) -> list[Cell]:
     """Return every condition that can be made with this policy's chunk: correct ones first.
 
     Raises:
@@ -169,7 +169,7 @@ def _modes(bug: str) -> Sequence[Mode]:
     return (Mode.ENSEMBLE,) if bug == AVERAGED_DELTAS else EXECUTION_BUGS[bug].modes
 
 
-def _fits(executor: str, lead: int, card: Card) -> bool:
+def _fits(executor: str, lead: int, card: AnyCard) -> bool:
     spec = parse_executor(executor)
     return card.architecture.chunk - lead >= (spec.replan_steps if spec.mode is Mode.RECEDING else 1)
 
@@ -202,7 +202,7 @@ def run_execution(study: ExecutionStudy, out: Path, *, workers: int, progress: C
         workers: processes; 0 runs in this one.
         progress: called with the number of rollouts that are new.
     """
-    card = read_card(study.checkpoint)
+    card = read_any_card(study.checkpoint)
     cells = cells_of(study, card)
     made_by = make_env(study.env, image_size=card.architecture.image_size, render=False, engine=study.engine).stamp_fields()
     shared = {**made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies", "studies")[:16], "group": engine.GROUP}

@@ -57,12 +57,12 @@ class TrialPlan:
 
     def stamp(self, robot: SurrogateRobot) -> Stamp:
         """Return the stamp of the log."""
-        from simgap.policies.checkpoint import read_card
+        from simgap.policies.bridges.open import read_any_card
 
         policy = (
             {"replay_of": open_dataset(self.replay_of).fingerprint}
             if self.replay_of
-            else {"policy": read_card(self._checkpoint()).hash, "executor": self.executor}
+            else {"policy": read_any_card(self._checkpoint()).hash, "executor": self.executor}
         )
         plan = {"name": self.name, "conditions": [[c.seed, dict(c.placements)] for c in self.conditions], "commands": dict(self.commands)}
         return Stamp(kind="trials", fields={**robot.stamp_fields(), "evidence": str(robot.evidence), **policy, "plan": plan})
@@ -175,9 +175,10 @@ def _setup(plan: TrialPlan, spec: DatasetSpec, out: Path) -> Callable[[int], int
 
 
 def _policy_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None) -> Callable[[int], tuple[Outcome, Episode | None]]:
-    from simgap.policies.checkpoint import load_policy, require_matches  # torch: two seconds that a replay does not need
+    from simgap.policies.bridges.open import open_policy  # torch: two seconds that a replay does not need
+    from simgap.policies.checkpoint import require_matches
 
-    policy = load_policy(plan._checkpoint(), bf16=True, threads=1)
+    policy = open_policy(plan._checkpoint(), bf16=True, threads=1)
     require_matches(policy, robot.action_spec, robot.state_spec, robot.cameras, plan.robot.image_size, other="the robot")
     executor = parse_executor(plan.executor)
     return lambda index: run_trial(robot, policy, executor, plan.conditions[index], task=plan.task, max_steps=plan.max_steps, commands=commands)

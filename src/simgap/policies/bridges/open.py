@@ -12,20 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from simgap.conventions import ActionSpec, StateSpec
 from simgap.policies.base import Policy
 from simgap.policies.bridges.policy_file import Interface, PolicyFile, is_policy_file, read_policy_file
-from simgap.policies.checkpoint import load_policy, read_card
+from simgap.policies.checkpoint import Card, TiedPolicy, load_policy, read_card
 from simgap.policies.execution import ExecutorSpec
 from simgap.provenance import content_hash
 
 
-class Opened(Policy, Protocol):
-    """A policy that knows in which envs it may act; empty for any."""
-
-    envs: tuple[str, ...]
+class Opened(Policy, TiedPolicy, Protocol):
+    """A policy that knows in which envs it may act."""
 
 
 class Kind(NamedTuple):
@@ -50,52 +48,49 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
-    """What a verb needs to know of a policy before it opens it."""
+class Shape(NamedTuple):
+    """Of a served policy, what rollouts need of an architecture."""
 
-    hash: str
-    """Of everything that decides what it does, as far as it can be known from here."""
-    action_spec: ActionSpec
-    state_spec: StateSpec
     cameras: tuple[str, ...]
     image_size: int
     chunk: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedCard:
+    """What a policy file says of its policy, under the names of a checkpoint's card."""
+
+    hash: str
+    """Of everything that decides what the policy does, as far as that can be known from here."""
+    action_spec: ActionSpec
+    state_spec: StateSpec
+    architecture: Shape
     executor: ExecutorSpec
     """Recommended; a rollout with another one measures another policy."""
-    envs: tuple[str, ...]
-    """Envs it learnt from or was declared for; empty for any whose conventions fit."""
+    training: Mapping[str, Any]
+    """``envs``: those the policy was declared for, if any."""
 
 
-def identify(path: Path) -> Identity:
-    """Return what a checkpoint folder or a policy file stands for. A file of a server asks the server who it is.
+AnyCard: TypeAlias = Card | ServedCard
+
+
+def read_any_card(path: Path) -> AnyCard:
+    """Return the card of a checkpoint folder or of a policy file. For a file of a server, the server is asked who it is.
 
     Raises:
         SimgapError: it cannot be read, or nobody answers; one line that names the file.
     """
-    if is_policy_file(path):
-        file, kind = _file(path)
-        interface: Interface = _call(kind.module, kind.reads)(file)
-        return Identity(
-            hash=content_hash({"kind": file.kind, **_call(kind.module, kind.stamps)(file), **interface.to_json()}),
-            action_spec=interface.action_spec,
-            state_spec=interface.state_spec,
-            cameras=interface.cameras,
-            image_size=interface.image_size,
-            chunk=interface.chunk,
-            executor=interface.executor,
-            envs=interface.envs,
-        )
-    card = read_card(path)
-    return Identity(
-        hash=card.hash,
-        action_spec=card.action_spec,
-        state_spec=card.state_spec,
-        cameras=card.architecture.cameras,
-        image_size=card.architecture.image_size,
-        chunk=card.architecture.chunk,
-        executor=card.executor,
-        envs=tuple(str(e) for e in card.training.get("envs", ())),
+    if not is_policy_file(path):
+        return read_card(path)
+    file, kind = _file(path)
+    interface: Interface = _call(kind.module, kind.reads)(file)
+    return ServedCard(
+        hash=content_hash({"kind": file.kind, **_call(kind.module, kind.stamps)(file), **interface.to_json()}),
+        action_spec=interface.action_spec,
+        state_spec=interface.state_spec,
+        architecture=Shape(cameras=interface.cameras, image_size=interface.image_size, chunk=interface.chunk),
+        executor=interface.executor,
+        training={"envs": list(interface.envs)},
     )
 
 

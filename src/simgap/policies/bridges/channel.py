@@ -1,0 +1,167 @@
+"""One websocket to a policy server: bounded, timed, and honest about who failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from simgap.errors import DataError, MachineError, TrialFault, UsageError
+from simgap.policies.bridges.policy_file import PolicyFile
+
+FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects")
+"""Fields of a policy file that this module reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelSpec:
+    """Where the server is, and how long and how much is accepted from it."""
+
+    url: str
+    connect_timeout_s: float = 10.0
+    reply_timeout_s: float = 60.0
+    """The first prediction of a server that compiles may take minutes: raise it then."""
+    largest_reply_bytes: int = 16 << 20
+    reconnects: int = 0
+    """How often a connection that was lost between two requests may be made anew in the policy's life; 0: never."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise UsageError(f"url {self.url!r} names no websocket server; write it like ws://localhost:8000")
+        if parts.username or parts.password:
+            raise UsageError("a url with a user name and password would end up in stamps and reports; leave them out and tunnel to the server instead")
+
+    @classmethod
+    def of(cls, file: PolicyFile) -> ChannelSpec:
+        """Return what a policy file says.
+
+        Raises:
+            UsageError: a field of the wrong kind.
+        """
+        return cls(
+            url=file.text("url"),
+            connect_timeout_s=file.seconds("connect_timeout_s", 10.0),
+            reply_timeout_s=file.seconds("reply_timeout_s", 60.0),
+            largest_reply_bytes=file.whole("largest_reply_bytes", 16 << 20, low=1024, high=1 << 30),
+            reconnects=file.whole("reconnects", 0, high=1000),
+        )
+
+
+class Channel:
+    """A connection. After any fault it is closed: a reply that comes too late must never answer the next question."""
+
+    def __init__(self, spec: ChannelSpec, *, who: str, start: str) -> None:
+        """Connect.
+
+        Args:
+            spec: where and how.
+            who: what the other side is called in messages.
+            start: how to start it, for the message when nobody answers.
+
+        Raises:
+            MachineError: nobody answers, or the websockets library is missing.
+        """
+        self.spec, self.who = spec, who
+        self._library, self._stack = _websockets(), ExitStack()
+        try:
+            connecting = self._library.sync.client.connect(
+                spec.url,
+                compression=None,
+                max_size=spec.largest_reply_bytes,
+                open_timeout=spec.connect_timeout_s,
+                close_timeout=1.0,
+                ping_interval=None,  # a server that compiles or infers answers no pings
+            )
+            self._socket: Any = self._stack.enter_context(connecting)
+        except (OSError, TimeoutError, self._library.exceptions.WebSocketException) as error:
+            raise MachineError(f"no {who} answers at {spec.url} ({_told(error)}); {start}, or correct url in the policy file") from error
+        self.is_open = True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the connection still stands, as far as can be seen without asking."""
+        return self.is_open and self._socket.protocol.state is self._library.protocol.State.OPEN
+
+    def ask(self, message: bytes, clock: Callable[[], float] = time.perf_counter) -> tuple[bytes, float]:
+        """Send a request and return the reply and the seconds it took.
+
+        Raises:
+            TrialFault: lost connection, no reply in time, or an error that the server sent as text.
+            DataError: a reply that is too large.
+        """
+        began = clock()
+        self.send(message)
+        reply = self.receive()
+        return reply, clock() - began
+
+    def send(self, message: bytes) -> None:
+        """Send one message.
+
+        Raises:
+            TrialFault: the connection is lost, or the server takes nothing.
+        """
+        try:
+            self._socket.send(message)
+        except (OSError, TimeoutError, self._library.exceptions.ConnectionClosed) as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> bytes:
+        """Return the next message of bytes.
+
+        Raises:
+            TrialFault: lost connection, no message in time, or an error that the server sent as text.
+            DataError: a message that is too large.
+        """
+        try:
+            reply = self._socket.recv(timeout=self.spec.reply_timeout_s)
+        except TimeoutError as error:
+            self.close()
+            raise TrialFault(
+                f"the {self.who} at {self.spec.url} gave no reply within {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s"
+            ) from error
+        except (OSError, self._library.exceptions.ConnectionClosed) as error:
+            raise self._lost(error) from error
+        if isinstance(reply, str):
+            self.close()
+            raise TrialFault(f"the {self.who} at {self.spec.url} failed: {last_line(reply)}; its whole traceback is in its own log")
+        return bytes(reply)
+
+    def close(self) -> None:
+        """Close the connection without waiting for the server to agree."""
+        if self.is_open:
+            self.is_open = False
+            self._stack.close()
+
+    def _lost(self, error: BaseException) -> Exception:
+        self.close()
+        sent = getattr(error, "sent", None)
+        if sent is not None and sent.code == 1009:  # RFC 6455: message too big
+            limit = self.spec.largest_reply_bytes
+            return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")
+        return TrialFault(f"the connection to the {self.who} at {self.spec.url} was lost ({_told(error)}); see its log and start it again")
+
+
+def last_line(text: str) -> str:
+    """Return the line of a traceback that says what went wrong, shortened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{lines[-1]:.300}" if lines else "an empty error message"
+
+
+def _told(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return f"{' '.join(text.split()):.200}"
+
+
+def _websockets() -> ModuleType:
+    try:
+        import websockets.exceptions
+        import websockets.protocol
+        import websockets.sync.client
+    except ImportError as error:
+        raise MachineError("policy servers are reached by websocket, and websockets is not installed; pip install 'simgap[vla]'") from error
+    return websockets
