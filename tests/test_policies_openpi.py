@@ -348,7 +348,8 @@ def test_the_stamp_holds_url_metadata_and_map(tmp_path: Path) -> None:
         stamp = opened(tmp_path, url).stamp_fields()
     assert stamp["url"] == url
     assert stamp["noise"] == "drawn by the server"
-    assert {len(stamp[k]) for k in ("server", "map", "weights")} == {64}
+    assert stamp["weights"] == "pi0 fake, step 0"
+    assert {len(stamp[k]) for k in ("server", "map")} == {64}
 
 
 def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

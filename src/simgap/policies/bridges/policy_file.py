@@ -103,6 +103,17 @@ class PolicyFile:
             raise self._wrong(name, 'an object with at least one entry, such as {"front": "observation/image"}', value)
         return value
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts; none where the field is absent.
+
+        Raises:
+            UsageError: no list of texts.
+        """
+        value = self.data.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+            raise self._wrong(name, "a list of names", value)
+        return tuple(value)
+
     def local_path(self, name: str) -> Path:
         """Return a path, relative ones from the folder of the file.
 
