@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simgap.envs import make_env
 from simgap.episodes.frames import load_frames
@@ -61,32 +62,48 @@ RECIPES = {
 }
 
 
+class Spent(NamedTuple):
+    """What a part took."""
+
+    wall: float
+    """Minutes."""
+    cpu: float
+    """Minutes of all processes together."""
+
+
 class Clock:
     """Minutes of each part, kept in a file; a part that is found half done has none."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.minutes: dict[str, float | None] = json.loads(path.read_text()) if path.exists() else {}
+        kept: dict[str, list[float] | None] = json.loads(path.read_text()) if path.exists() else {}
+        self.spent = {part: None if both is None else Spent(*both) for part, both in kept.items()}
 
     def time(self, part: str, work: Callable[[], Any]) -> Any:
         """Do a part and keep how long it took, unless it is known already."""
-        is_known = part in self.minutes
+        is_known = part in self.spent
         if not is_known:
             self._keep(part, None)  # until it is whole
-        began = time.monotonic()
+        began, cpu = time.monotonic(), _cpu_s()
         made = work()
         if not is_known:
-            self._keep(part, (time.monotonic() - began) / 60)
+            self._keep(part, Spent((time.monotonic() - began) / 60, (_cpu_s() - cpu) / 60))
         return made
 
-    def total(self, *parts: str) -> float | None:
+    def total(self, *parts: str) -> Spent | None:
         """Return the minutes of parts together, None where one is unknown."""
-        known = [self.minutes.get(part) for part in parts]
-        return None if None in known else sum(m for m in known if m is not None)
+        known = [self.spent.get(part) for part in parts]
+        return None if None in known else Spent(*(sum(k[i] for k in known if k is not None) for i in range(2)))
 
-    def _keep(self, part: str, minutes: float | None) -> None:
-        self.minutes[part] = minutes
-        write_atomic(self._path, canonical_json(self.minutes))
+    def _keep(self, part: str, spent: Spent | None) -> None:
+        self.spent[part] = spent
+        write_atomic(self._path, canonical_json(self.spent))
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def main() -> int:
@@ -132,10 +149,10 @@ def run(options: argparse.Namespace, recipe: Recipe) -> int:
         one = replace(spec, chunk=1, executor="latest")
         learn(clock, "training-one-step", folder, one, cameras[:1])
         rows.append(score(options, env, folder / "training-one-step", "latest", "one camera, one step"))
-    holds = rows[0] >= recipe.successes * options.rollouts / N and minutes is not None and minutes <= recipe.minutes
-    parts = ", ".join(f"{part} {'unknown' if m is None else f'{m:.1f}'}" for part, m in clock.minutes.items())
-    whole = "unknown (it was interrupted)" if minutes is None else f"{minutes:.1f}"
-    say(f"{recipe.episodes} episodes, {whole} minutes on {options.cores} cores ({parts})")
+    holds = rows[0] >= recipe.successes * options.rollouts / N and minutes is not None and minutes.wall <= recipe.minutes
+    parts = ", ".join(f"{part} {'unknown' if spent is None else f'{spent.wall:.1f}'}" for part, spent in clock.spent.items())
+    said = "unknown minutes (it was interrupted)" if minutes is None else f"{minutes.wall:.1f} minutes ({minutes.cpu:.1f} of processors)"
+    say(f"{recipe.episodes} episodes, {said} on {options.cores} cores: {parts}")
     say(f"bar: >= {recipe.successes} of {N} in <= {recipe.minutes:g} minutes: {'holds' if holds else 'does not hold'}")
     return 0 if holds else 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import duration, emit, progress, say
+from simgap.cli._runner import add_ray, runner_of
 from simgap.cli.envs import add_engine, add_workers, amount, count, following, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--codec", choices=("h264", "av1", "png"), default="h264", help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)"
     )
     add_engine(parser)
-    parser.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])")
+    add_ray(parser)
     add_workers(parser)
 
 
@@ -84,16 +85,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _generate(args: argparse.Namespace, spec: GenerateSpec, out: Path, there: int) -> GenerateReport:
     from simgap.generation import generate
-    from simgap.workers import TaskRunner, run_tasks
 
-    runner: TaskRunner = run_tasks
-    if args.ray is not None:
-        from simgap.ray_driver import RayRunner
-
-        runner = RayRunner(args.ray, args.workers)
     missing = max(spec.episodes - there, 0)
     with progress(missing, "episodes", args.quiet or missing == 0) as advance:
-        return generate(spec, out, workers=workers_of(args), progress=following(advance, there), runner=runner)
+        return generate(spec, out, workers=workers_of(args), progress=following(advance, there), runner=runner_of(args))
 
 
 def _document(report: GenerateReport, cameras: tuple[str, ...], there: int, seconds: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
+from simgap.cli._runner import add_ray, runner_of
 from simgap.cli._screened import print_screens
 from simgap.cli.envs import add_engine, add_renderer, add_workers, count, following, preset_of, workers_of
 
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     add_renderer(parser)
     add_workers(parser)
+    add_ray(parser)
 
 
 def add_executor(parser: argparse.ArgumentParser, again: str) -> None:
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         most = "at most " if args.sequential else ""
         say(args, f"{arm.label}: {most}{args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
-            reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance)))
+            reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance), runner=runner_of(args)))
     document = _document(args, arms, env, reports)
     if args.motion:
         _add_motion(args, document, ranges, reports)

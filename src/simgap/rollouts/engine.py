@@ -19,7 +19,7 @@ from simgap.conventions import ActionSpec
 from simgap.envs import make_env
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
-from simgap.policies.base import Asked, Policy, ask
+from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
 from simgap.policies.bridges.open import open_policy
 from simgap.policies.checkpoint import require_env, require_matches
 from simgap.policies.execution import ExecutedAction, Executor, ExecutorSpec, parse_executor, require_executable
@@ -126,6 +126,8 @@ def run_group(
             asking = [s for s in active if s.executor.needs_chunk(step)]
             if asking:
                 _ask(policy, asking, frames, step)
+            if isinstance(policy, WatchingPolicy) and policy.watches and (others := [s for s in active if s not in asking]):
+                policy.watch(*_seen(others, frames, step))
             for slot in active:
                 slot.advance(step, films_failure=failed < WHOLE_FILMS)
                 failed += slot.record is not None and not slot.record.outcome.is_success
@@ -135,13 +137,17 @@ def run_group(
 
 def _ask(policy: Policy, asking: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int) -> None:
     """Hand every slot that asks a chunk, by one forward pass."""
-    for row, slot in enumerate(asking):
-        slot.eyes.show({camera: out[row : row + 1] for camera, out in frames.items()}, slot.obs)
-    asked = [Asked(seed=s.seed, step=step, goal=s.eyes.env.task, prefix=prefix_of(s.executor, step)) for s in asking]
-    images = {camera: out[: len(asking)] for camera, out in frames.items()}
-    chunks = ask(policy, images, np.stack([s.obs["state"] for s in asking]), asked)
+    chunks = ask(policy, *_seen(asking, frames, step))
     for slot, chunk in zip(asking, chunks, strict=True):
         slot.executor.submit(chunk, step)
+
+
+def _seen(slots: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.float32], list[Asked]]:
+    """Return what a policy is shown of some slots: frames, which are drawn into ``frames``, states, and what comes with them."""
+    for row, slot in enumerate(slots):
+        slot.eyes.show({camera: out[row : row + 1] for camera, out in frames.items()}, slot.obs)
+    asked = [Asked(seed=s.seed, step=step, goal=s.eyes.env.task, prefix=prefix_of(s.executor, step)) for s in slots]
+    return {camera: out[: len(slots)] for camera, out in frames.items()}, np.stack([s.obs["state"] for s in slots]), asked
 
 
 class _Eyes:

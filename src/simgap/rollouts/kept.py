@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ from simgap.rollouts.engine import RolloutSpec, run_group
 from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.traces import read_records, write_records
 from simgap.seeds import seed_of
-from simgap.workers import run_tasks
+from simgap.workers import TaskRunner, run_tasks
 
 Roll: TypeAlias = "Callable[[Arm, Policy, Sequence[TaskEnv], Sequence[int], Sequence[FactorValues]], list[RolloutRecord]]"
 """How one group of an arm is run; picklable."""
@@ -84,6 +84,7 @@ def run_arms(
     progress: Callable[[int], None] | None = None,
     films: bool = True,
     roll: Roll = plain,
+    runner: TaskRunner | None = None,
 ) -> dict[int, dict[int, list[RolloutRecord]]]:
     """Run groups of several arms, or read back those that are kept.
 
@@ -95,6 +96,7 @@ def run_arms(
         progress: called with the number of episodes that are new, those read back first.
         films: False keeps no frames.
         roll: how a group is run.
+        runner: who runs the groups, such as a cluster; worker processes of this machine by default.
 
     Returns:
         Arm -> group -> its records in the order of the seeds.
@@ -126,7 +128,8 @@ def run_arms(
             raise _EnoughError
 
     with contextlib.suppress(_EnoughError):
-        run_tasks(_setup, (tuple(arms), roll), todo, workers=workers, on_result=landed)
+        there = tuple(replace(a, spec=replace(a.spec, checkpoint=a.spec.checkpoint.resolve())) for a in arms)  # a cluster's workers stand elsewhere
+        (runner or run_tasks)(_setup, (there, roll), todo, workers=workers, on_result=landed)
     return found
 
 
@@ -137,6 +140,7 @@ def run_kept(
     workers: int,
     enough: Callable[[Sequence[RolloutRecord]], bool] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    runner: TaskRunner | None = None,
 ) -> list[RolloutRecord]:
     """Run a policy, group by group, and return the records in the order of the seeds.
 
@@ -149,6 +153,7 @@ def run_kept(
         workers: processes; 0 runs in this one.
         enough: asked with the records of the first groups, without gaps; True stops.
         progress: called with (episodes done, total).
+        runner: as for :func:`run_arms`.
     """
     arm, done = Arm(spec=spec, folder=folder), 0
 
@@ -161,7 +166,7 @@ def run_kept(
     def asked(_: int, groups: Mapping[int, list[RolloutRecord]]) -> bool:
         return _until(groups, enough)[1]
 
-    found = run_arms([arm], {0: range(arm.groups)}, workers=workers, enough=asked if enough else None, progress=told)
+    found = run_arms([arm], {0: range(arm.groups)}, workers=workers, enough=asked if enough else None, progress=told, runner=runner)
     return _until(found[0], enough)[0]
 
 

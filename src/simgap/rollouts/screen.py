@@ -36,6 +36,7 @@ from simgap.statistics import (
     wilson,
 )
 from simgap.types import EvidenceKind, Outcome
+from simgap.workers import TaskRunner
 
 BROKEN_BELOW = 0.5
 """A policy whose whole interval lies below this in its own simulator is broken."""
@@ -98,7 +99,15 @@ class ScreenReport:
         return {"wilson": [self.rate.low, self.rate.high], "clopper_pearson": [self.exact.low, self.exact.high]}
 
 
-def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = False, progress: Callable[[int, int], None] | None = None) -> ScreenReport:
+def screen(
+    spec: RolloutSpec,
+    out: Path,
+    *,
+    workers: int,
+    sequential: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    runner: TaskRunner | None = None,
+) -> ScreenReport:
     """Screen a policy, or read back the finished screen of the same policy, executor, ranges and seeds.
 
     Killed at any moment and started again it goes on from the groups of rollouts that are kept; the result is the same at any number
@@ -110,6 +119,7 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = Fal
         workers: processes; 0 runs in this one.
         sequential: stop as soon as the verdict is decided; ``spec.episodes`` is then the cap.
         progress: called with (episodes done, total).
+        runner: who runs the groups: worker processes of this machine, or those of a cluster.
 
     Raises:
         UsageError: seeds of another purpose, or report seeds that are spent on something else.
@@ -129,7 +139,7 @@ def screen(spec: RolloutSpec, out: Path, *, workers: int, sequential: bool = Fal
         def decided(records: Sequence[RolloutRecord]) -> bool:
             return plan is not None and run_screen(plan, (r.outcome for r in records)).finished
 
-        records = run_kept(spec, folder / GROUPS, workers=workers, enough=decided if sequential else None, progress=progress)
+        records = run_kept(spec, folder / GROUPS, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner)
         used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
         _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
         shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for

@@ -25,6 +25,7 @@ from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose
 from simgap.statistics import Difference, Estimate, Quantity, Race, race, select_against_report, selection_optimism, tally, wilson
 from simgap.types import Outcome
+from simgap.workers import TaskRunner
 
 ROUND_GROUPS = 2
 """Groups between two looks at the race."""
@@ -153,7 +154,7 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
     return tuple(Candidate(name=names[p], path=p, card=c, executor=executor or str(c.executor)) for p, c in cards.items())
 
 
-def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None) -> Raced:
+def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None, runner: TaskRunner | None = None) -> Raced:
     """Race the candidates on select seeds until one is left or the cap is reached.
 
     All that are still in run the same groups, then :func:`simgap.statistics.race` drops those that are shown not to be best. Killed at
@@ -164,6 +165,7 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
         out: folder of screens and races.
         workers: processes; 0 runs in this one.
         progress: called with the number of episodes that are new.
+        runner: who runs the groups.
     """
     arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), folder=_home(spec, c, out)) for c in spec.candidates]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
@@ -171,7 +173,7 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
     standing = race(outcomes, spec.confidence)
     for first in range(0, spec.groups, ROUND_GROUPS):
         groups = range(first, min(first + ROUND_GROUPS, spec.groups))
-        found = run_arms(arms, {place[n]: groups for n in standing.going_on}, workers=workers, progress=progress, films=False)
+        found = run_arms(arms, {place[n]: groups for n in standing.going_on}, workers=workers, progress=progress, films=False, runner=runner)
         for name in standing.going_on:
             ran: dict[int, list[RolloutRecord]] = found[place[name]]
             outcomes[name] |= {r.seed: r.outcome for g in groups for r in ran[g]}
@@ -181,14 +183,16 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
     return Raced(standing=standing, outcomes=outcomes, rollouts=sum(map(len, outcomes.values())))
 
 
-def report_winner(spec: SelectSpec, raced: Raced, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None) -> Selection:
+def report_winner(
+    spec: SelectSpec, raced: Raced, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner | None = None
+) -> Selection:
     """Score the winner on seeds that had no part in choosing it, and say what choosing had added.
 
     Raises:
         UsageError: the report seeds are spent on another policy.
     """
     winner = next(c for c in spec.candidates if c.name == raced.winner)
-    report = screen(spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress)
+    report = screen(spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress, runner=runner)
     shared = set(report.outcomes) & {seed for seeds in raced.outcomes.values() for seed in seeds}
     if shared:
         raise DataError(f"{len(shared)} seeds, {min(shared)} first, were in the race and in the report: the report would flatter; nothing is reported")

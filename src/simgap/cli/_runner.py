@@ -1,0 +1,29 @@
+"""Who runs the tasks of a verb: this machine or a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simgap.workers import TaskRunner
+
+
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """Add ``--ray``."""
+    parser.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])")
+
+
+def runner_of(args: argparse.Namespace) -> TaskRunner:
+    """Return who runs the tasks: workers of this machine, or the cluster that was asked for.
+
+    Raises:
+        MachineError: Ray is not installed.
+    """
+    from simgap.workers import run_tasks
+
+    if args.ray is None:
+        return run_tasks
+    from simgap.ray_driver import RayRunner
+
+    return RayRunner(args.ray, args.workers)
