@@ -18,9 +18,9 @@ from safetensors.numpy import save_file
 
 from simgap.checks.data import DataReport, Severity, check_data
 from simgap.checks.foreign import FolderKind, check_foreign, recognise
-from simgap.checks.stats_files import StatisticsBlock, read_statistics
 from simgap.checks.stats_rules import judge
 from simgap.cli import main
+from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
 from simgap.episodes.stats import exact_statistics
 from simgap.errors import DataError
 from test_data_check_layouts import real

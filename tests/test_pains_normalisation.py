@@ -28,9 +28,9 @@ from simgap.checks.scaling import (
     same_rules,
 )
 from simgap.checks.stats_bounds import std_floor
-from simgap.checks.stats_files import StatisticsBlock
 from simgap.checks.stats_rules import judge
 from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.statistics_files import StatisticsBlock
 from simgap.episodes.stats import exact_statistics
 from simgap.policies.normaliser import RangeNormaliser, fit_range
 from test_data_check_planted import Recording, clean, edit_json, write

@@ -11,9 +11,9 @@ import numpy as np
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, flat_numbers, listed
 from simgap.checks.stats_bounds import impossible_std
-from simgap.checks.stats_files import StatisticsBlock, read_statistics
 from simgap.episodes.index import read_table
 from simgap.episodes.layout import INDEX_FEATURES
+from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
 
 _MOST_FILES = 2000

@@ -16,8 +16,8 @@ from simgap.checks.foreign_pairs import check_pair_tables, read_pairs
 from simgap.checks.foreign_policy import check_policy_folder, is_policy_folder
 from simgap.checks.foreign_tables import TextTable, read_csv
 from simgap.checks.foreign_trials import check_trial_tables, is_trial_table
-from simgap.checks.stats_files import StatisticsBlock, dialect, read_statistics
 from simgap.checks.stats_rules import judge
+from simgap.episodes.statistics_files import StatisticsBlock, dialect, read_statistics
 from simgap.errors import DataError
 
 _DEPTH = 3

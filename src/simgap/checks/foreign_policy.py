@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.scaling import NEEDS, inert_features
-from simgap.checks.stats_files import StatisticsBlock, read_statistics
 from simgap.checks.stats_rules import judge
 from simgap.episodes.layout import is_lfs_pointer
+from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
 from simgap.provenance import read_json
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.checks.stats_files import StatisticsBlock
+from simgap.episodes.statistics_files import StatisticsBlock
 
 _ORDER = ("min", "q01", "q10", "q50", "q90", "q99", "max")
 _SLACK = 1e-6

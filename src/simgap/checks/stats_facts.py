@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.stats_files import StatisticsBlock
+from simgap.episodes.statistics_files import StatisticsBlock
 
 
 def facts_of(block: StatisticsBlock) -> dict[str, Any]:

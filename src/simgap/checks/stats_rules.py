@@ -10,8 +10,8 @@ import numpy as np
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.stats_bounds import averaged_quantiles, contradictions, impossible_std, polluted_targets
 from simgap.checks.stats_facts import facts_of, gripper_dimensions, gripper_facts, outlier_ratio, std_over_state, trailing_zeros
-from simgap.checks.stats_files import StatisticsBlock
 from simgap.episodes.layout import INDEX_FEATURES
+from simgap.episodes.statistics_files import StatisticsBlock
 
 NEARLY_CONSTANT = 0.05
 """A range narrower than this share of its own largest value is a constant with noise on it."""
