@@ -61,7 +61,7 @@ class Round:
 def main() -> None:
     """Print the limit, our rate, their ratio, and what looks cost."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=96, help="episodes a round; opening env, GL context and folder counts as ours")
+    parser.add_argument("--episodes", type=int, default=256, help="episodes a round; opening env, GL context and folder counts as ours")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--codec", choices=CODECS, default="h264")
