@@ -1,9 +1,9 @@
-# make demo | test | compat | setup. PYTHON=python3.12 make ... chooses the interpreter of a new .venv.
+# make demo | test | compat | thorough | setup. PYTHON=python3.12 make ... chooses the interpreter of a new .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test compat setup lint unit clean
+.PHONY: demo test compat setup lint unit thorough clean
 .DEFAULT_GOAL := test
 
 demo: setup
@@ -34,6 +34,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
+
+# Everything that takes minutes, and a longer look for counterexamples.
+thorough: setup
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "slow or not slow" --hypothesis-profile thorough
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
