@@ -19,12 +19,15 @@ from arm_fixtures import SIZE, blind
 from policy_servers import Openpi, bytes_array, serving
 from simgap.cli import main
 from simgap.conventions import Reference, VectorSpec
-from simgap.errors import ConventionError, DataError, MachineError, SimgapError, TrialFault, UsageError
+from simgap.errors import ConventionError, DataError, MachineError, PolicyFault, SimgapError, TrialFault, UsageError
 from simgap.policies import Policy
 from simgap.policies.base import Asked, AskedPolicy, Prefix, ask
 from simgap.policies.bridges.open import open_policy, read_any_card
 from simgap.policies.bridges.openpi import OpenpiPolicy
 from simgap.policies.bridges.wire import Dialect, pack, plain, unpack
+from simgap.policies.execution import parse_executor
+from simgap.trials.run import run_trial
+from test_trials import START, FakeRobot
 
 CHUNK = 4
 ENV = blind()
@@ -200,7 +203,7 @@ def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are
         (np.zeros((CHUNK, 7)), ConventionError, ("(4, 7)", "(4, 6)", "shoulder_pan", "action_spec")),
         (np.zeros((CHUNK + 1, 6)), ConventionError, ("(5, 6)", "(4, 6)", "chunk")),
         (np.zeros(6), ConventionError, ("(6,)", "(4, 6)")),
-        (np.where(np.arange(24).reshape(CHUNK, 6) == 8, np.nan, 0.0), DataError, ("nan", "elbow_flex", "step 1")),
+        (np.where(np.arange(24).reshape(CHUNK, 6) == 8, np.nan, 0.0), PolicyFault, ("nan", "elbow_flex", "step 1")),
         (np.full((CHUNK, 6), np.inf), DataError, ("inf",)),
         (np.zeros((CHUNK, 6), dtype=bool), DataError, ("dtype bool",)),
         ({"actions": "left a bit"}, DataError, ("dtype <U", "numbers")),
@@ -318,6 +321,24 @@ def test_observations_of_another_shape_never_leave(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="prompt_text"):
             policy.predict(images, state)
     assert not server.seen
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (np.full((CHUNK, 6), np.nan), "not_finite"),  # the policy's own fault: a void would flatter it
+        ("ValueError: out of memory", "out of memory"),  # nobody's action: the trial proves nothing
+    ],
+)
+def test_on_a_robot_a_number_that_is_not_finite_is_a_failure_and_a_lost_server_a_void(tmp_path: Path, answer: Any, outcome: str) -> None:
+    answers = [None, answer]
+    with serving(Openpi(lambda seen: hold(seen) if (found := answers.pop(0)) is None else found)) as url:
+        policy = opened(tmp_path, url)
+        found, episode = run_trial(FakeRobot(), policy, parse_executor("whole_chunk"), START, task="pick the cube", max_steps=50)
+    assert found.is_void is (outcome != "not_finite")
+    assert outcome in found.detail
+    assert episode is not None
+    assert len(episode) == CHUNK
 
 
 # -- identity

@@ -29,6 +29,10 @@ class DataError(SimgapError):
     """A file or dataset cannot be used as it is: repair or replace the data."""
 
 
+class PolicyFault(DataError):
+    """A policy wants what cannot be sent: nothing is sent, and a trial is a failure of the policy, never a void."""
+
+
 class ConventionError(SimgapError):
     """Two conventions (units, joint order, sign, rate) meet that do not agree: convert explicitly."""
 

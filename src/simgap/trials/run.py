@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.errors import TrialFault
+from simgap.errors import PolicyFault, TrialFault
 from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
 from simgap.policies.execution import ExecutorSpec, require_executable
 from simgap.policies.executors import prefix_of
@@ -96,6 +96,8 @@ def run_trial(
             if outcome is not None:
                 return outcome, log.episode(outcome, task, measured)
         outcome = Outcome.void(f"no verdict after {max_steps} steps")
+    except PolicyFault:
+        outcome = Outcome.failure("not_finite")
     except TrialFault as fault:
         outcome = Outcome.void(str(fault))
     return outcome, log.episode(outcome, task, measured)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.conventions import Conversion, Reference, VectorSpec
-from simgap.errors import ConventionError, DataError, UsageError
+from simgap.errors import ConventionError, DataError, PolicyFault, UsageError
 from simgap.policies.base import Asked
 from simgap.policies.bridges.policy_file import Interface, PolicyFile
 from simgap.policies.bridges.wire import NUMBERS, put
@@ -196,7 +196,8 @@ def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, s
         server: who sent it, for messages.
 
     Raises:
-        DataError: no such entry, no numbers, or a number that is not finite: a policy's own fault, which no void may hide.
+        DataError: no such entry, or no numbers.
+        PolicyFault: a number that is not finite.
         ConventionError: another length or width than the policy file says.
     """
     found = reply
@@ -221,7 +222,7 @@ def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, s
     values = actions.astype(np.float64)
     if not np.isfinite(values).all():
         step, dimension = np.argwhere(~np.isfinite(values))[0]
-        raise DataError(
+        raise PolicyFault(
             f"{server} sent {values[step, dimension]} for {spec.names[dimension]!r} at step {step} of a chunk; such a policy must not drive anything"
         )
     return values
