@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Both ways between simgap and lerobot 0.6.1: it loads, trains on and edits what we write; we read what it records and what it
-# makes of ours. lerobot lives in its own Python 3.12 environment (about 5 GB, minutes to install).
+# makes of ours, and run policies that it saved as it runs them itself. lerobot lives in its own Python 3.12 environment (about 5 GB, minutes to install).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,10 +13,9 @@ python312() {
   return 1
 }
 
-if ! .venv-compat/bin/python -c "from importlib.metadata import version; assert version('lerobot') == '$LEROBOT_VERSION'" 2>/dev/null; then
-  python="$(python312)"
-  "$python" -m venv .venv-compat
-  .venv-compat/bin/pip install -q "lerobot[dataset]==$LEROBOT_VERSION"
+if ! .venv-compat/bin/python -c "from importlib.metadata import version; assert version('lerobot') == '$LEROBOT_VERSION' and version('diffusers')" 2>/dev/null; then
+  [ -x .venv-compat/bin/python ] || "$(python312)" -m venv .venv-compat
+  .venv-compat/bin/pip install -q "lerobot[dataset,diffusion]==$LEROBOT_VERSION"
 fi
 
 work="$(mktemp -d)"
@@ -36,3 +35,7 @@ theirs tests/compat/edit_lerobot.py "$work" h264 av1 png
 theirs tests/compat/write_lerobot.py "$work"
 "$ours" tests/compat/check_ours.py "$work"
 theirs tests/compat/check_lerobot.py "$work" both
+
+"$ours" tests/compat/check_bridge.py observations "$work"
+theirs tests/compat/build_policies.py "$work"
+"$ours" tests/compat/check_bridge.py check "$work"

@@ -134,7 +134,7 @@ def require_scaled(checkpoint: Checkpoint, scalers: Sequence[Mapping[str, Any]])
         for scaler in here:
             mode = str(scaler["modes"].get(kind, "IDENTITY"))
             wanted = [f"{name}.{statistic}" for statistic in _STATISTICS.get(mode, ())]
-            known = sorted({text.rpartition(".")[0] for text in scaler["statistics"]})
+            known = sorted({text.rpartition(".")[0] for text in scaler["statistics"]} & set(scaler["features"]))
             if not wanted or (name in scaler["features"] and all(w in scaler["statistics"] for w in wanted)):
                 continue
             verb = "reads" if side == "in" else "says"

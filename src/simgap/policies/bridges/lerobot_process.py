@@ -221,7 +221,7 @@ class LerobotWorker:
         if kind == "ModuleNotFoundError" and any(f"'{name}'" in text for name in ("lerobot", "torch")):
             error = MachineError(f"{self._python} has no lerobot ({text}); make an environment that has: {MAKE}")
         elif kind in ("ImportError", "ModuleNotFoundError"):
-            extra = EXTRAS.get(self._type)
+            extra, text = EXTRAS.get(self._type), text.partition(". Install it with")[0]
             remedy = f"{self._python} -m pip install 'lerobot[{extra}]=={TESTED}'" if extra else "install it there"
             error = MachineError(f"policy type {self._type!r} needs a package that {self._python} lacks ({text:.300}); {remedy}")
         elif kind == "FileNotFoundError":
