@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from dataclasses import replace
@@ -21,8 +22,8 @@ from simgap.cli import main
 from simgap.conventions import Dimension, Reference, Unit, VectorSpec, convert
 from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UsageError
 from simgap.policies.base import Asked, AskedPolicy
-from simgap.policies.bridges import openvla_load
-from simgap.policies.bridges.open import open_policy, read_any_card
+from simgap.policies.bridges import KIND_NAMES, openvla_load
+from simgap.policies.bridges.open import KINDS, open_policy, read_any_card
 from simgap.policies.bridges.openvla import CROPPED_AREA, OpenvlaPolicy, binarised, shown
 from simgap.policies.bridges.openvla_statistics import ActionStatistics, doubts, read_action_statistics
 from simgap.policies.bridges.openvla_tokens import ActionTokens
@@ -173,6 +174,13 @@ def test_a_joint_in_degrees_that_the_mask_leaves_unscaled_could_move_one_degree(
     assert "shoulder_lift" in found[0].sentence
 
 
+def test_every_kind_of_policy_file_can_be_checked_and_opened() -> None:
+    assert tuple(KINDS) == KIND_NAMES
+    for kind in KINDS.values():
+        module = importlib.import_module(kind.module)
+        assert all(callable(getattr(module, name)) for name in (kind.opens, kind.stamps, kind.reads))
+
+
 def test_a_missing_key_is_a_broken_check_and_names_the_nearest(tmp_path: Path) -> None:
     result = check_action_statistics(stored(tmp_path, bridge_orig=GOOD), "bridge", seven())
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_SCALE)
@@ -214,6 +222,39 @@ def test_the_gripper_of_libero_is_a_conversion_and_not_a_sign() -> None:
     np.testing.assert_allclose(convert(binarised(np.array([[0.2], [0.8]]), of), of, to), [[1.0], [-1.0]])
     with pytest.raises(ConventionError, match="unit fraction"):
         binarised(np.zeros((1, WIDTH)), ENV.action_spec)
+
+
+# -- the policy file before anything is loaded
+
+
+@pytest.mark.parametrize(
+    ("changes", "planted", "code", "severity"),
+    [
+        ({}, {}, "statistics_scaled_gripper", "note"),
+        ({"accept_doubts": []}, {}, "statistics_scaled_gripper", "warning"),
+        ({"unnorm_key": "mien"}, {}, "statistics_unusable", "fault"),
+        ({}, {"mask": [False] + [True] * (WIDTH - 1)}, "statistics_unscaled", "fault"),
+        ({}, {"q99": ENV.action_spec.low.tolist()}, "statistics_constant", "fault"),
+    ],
+)
+def test_the_check_of_a_policy_file_says_what_opening_it_would(
+    tmp_path: Path,
+    changes: dict[str, Any],
+    planted: dict[str, Any],
+    code: str,
+    severity: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("simgap.policies.bridges.openvla.load", lambda _: pytest.fail("loaded"))
+    path = written(tmp_path, "not/here", **changes)
+    if planted:
+        sets = json.loads((tmp_path / "dataset_statistics.json").read_text())
+        stored(tmp_path, **{k: v["action"] | planted for k, v in sets.items()})
+    exit_code = main(["data", "check", str(path), "--json"])
+    found = {f["code"]: f["severity"] for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert found[code] == severity, found
+    assert exit_code == (1 if {"fault", "warning"} & set(found.values()) else 0)
 
 
 # -- frames

@@ -19,9 +19,12 @@ from simgap.checks.foreign_trials import check_trial_tables, is_trial_table
 from simgap.checks.stats_rules import judge
 from simgap.episodes.statistics_files import StatisticsBlock, dialect, read_statistics
 from simgap.errors import DataError
+from simgap.policies.bridges import KIND_NAMES
+from simgap.provenance import read_json
 
 _DEPTH = 3
 _MOST_FILES = 2000
+_POLICY_FILE_BYTES = 1 << 20
 _EPISODE_FILES = (".catalog", ".parquet", ".hdf5", ".h5", ".zarr")
 """Files of episodes: whatever lies beside them, the data check reads the folder."""
 _STATISTICS_ASSUMES = (
@@ -39,6 +42,8 @@ class FolderKind(StrEnum):
     STATISTICS = "statistics"
     ACTUATOR_LOGS = "actuator_logs"
     POLICY_FOLDER = "policy_folder"
+    POLICY_FILE = "policy_file"
+    """A policy elsewhere, described by a file of ours."""
     TRIAL_LOGS = "trial_logs"
     SIM_REAL_PAIRS = "sim_real_pairs"
     UNKNOWN = "unknown"
@@ -57,6 +62,8 @@ def recognise(path: Path) -> FolderKind:
             return FolderKind.ACTUATOR_LOGS
         if is_policy_folder(path):
             return FolderKind.POLICY_FOLDER
+    if _is_policy_file(path):
+        return FolderKind.POLICY_FILE
     tables = _tables(path)
     if any(is_trial_table(t) for t in tables):
         return FolderKind.TRIAL_LOGS
@@ -80,6 +87,10 @@ def check_foreign(path: Path | str) -> DataReport | None:
             return check_actuator_logs(root)
         case FolderKind.POLICY_FOLDER:
             return check_policy_folder(root)
+        case FolderKind.POLICY_FILE:
+            from simgap.checks.foreign_policy_file import check_policy_file  # torch: two seconds that no dataset needs
+
+            return check_policy_file(root)
         case FolderKind.TRIAL_LOGS:
             return check_trial_tables(root, _tables(root))
         case FolderKind.SIM_REAL_PAIRS:
@@ -134,6 +145,13 @@ def _groups(blocks: tuple[StatisticsBlock, ...]) -> dict[str, dict[str, Any]]:
             found.setdefault(b.group, {"blocks": []})["blocks"].append(b.key)
             found[b.group] |= dict(b.counts or {})
     return found
+
+
+def _is_policy_file(path: Path) -> bool:
+    if path.suffix != ".json" or not path.is_file() or path.stat().st_size > _POLICY_FILE_BYTES:
+        return False
+    data = read_json(path)
+    return isinstance(data, dict) and data.get("kind") in KIND_NAMES
 
 
 def _files(path: Path, *suffixes: str) -> list[Path]:

@@ -83,7 +83,7 @@ def read_any_card(path: Path) -> AnyCard:
     if not is_policy_file(path):
         return read_card(path)
     file, kind = _file(path)
-    interface: Interface = _call(kind.module, kind.reads)(file)
+    interface = interface_of(file)
     return ServedCard(
         hash=content_hash({"kind": file.kind, **_call(kind.module, kind.stamps)(file), **interface.to_json()}),
         action_spec=interface.action_spec,
@@ -92,6 +92,17 @@ def read_any_card(path: Path) -> AnyCard:
         executor=interface.executor,
         training={"envs": list(interface.envs)},
     )
+
+
+def interface_of(file: PolicyFile) -> Interface:
+    """Return the conventions that a policy file states, touching nothing but the file.
+
+    Raises:
+        SimgapError: a field is missing, unknown or of the wrong kind.
+    """
+    kind = KINDS[file.kind]
+    interface: Interface = _call(kind.module, kind.reads)(file)
+    return interface
 
 
 def open_policy(path: Path, *, bf16: bool = False, threads: int | None = None, domain: str = "real") -> Opened:

@@ -231,8 +231,8 @@ def read_spec(file: PolicyFile, interface: Interface, weights: LoadSpec) -> Open
         ConventionError: statistics that do not suit the convention stated.
     """
     config = weights.config
-    path = file.local_path("statistics") if "statistics" in file.data else _statistics_beside(weights)
-    statistics = read_action_statistics(path, file.text("unnorm_key") if "unnorm_key" in file.data else None)
+    path = statistics_file(file, weights)
+    statistics = read_action_statistics(path, unnorm_key_of(file))
     accepted = file.names("accept_doubts")
     for doubt in doubts(statistics, interface.their_action_spec):
         if doubt.code not in accepted:
@@ -286,8 +286,15 @@ def _append_token(file: PolicyFile, default: int | None) -> int | None:
     return None if said is None else file.whole("append_token", default)
 
 
-def _statistics_beside(weights: LoadSpec) -> Path:
-    """Return the statistics that belong to the newest training: beside the adapter, beside the model, or inside its config."""
+def unnorm_key_of(file: PolicyFile) -> str | None:
+    """Return the data set named in a policy file, if one is."""
+    return file.text("unnorm_key") if "unnorm_key" in file.data else None
+
+
+def statistics_file(file: PolicyFile, weights: LoadSpec) -> Path:
+    """Return the statistics named, or those of the newest training: beside the adapter, beside the model, or inside its config."""
+    if "statistics" in file.data:
+        return file.local_path("statistics")
     folders = [f for f in (weights.adapter, weights.model) if f is not None]
     beside = [f / "dataset_statistics.json" for f in folders]
     return next((p for p in beside if p.is_file()), weights.model / "config.json")
