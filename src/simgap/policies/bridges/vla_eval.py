@@ -1,13 +1,13 @@
 """A policy behind a model server of vla-eval (allenai/vla-evaluation-harness, 0.8).
 
-The protocol, as read in ``src/vla_eval/model_servers/{serve,predict,openvla}.py``, ``src/vla_eval/connection.py``,
-``src/vla_eval/protocol/numpy_codec.py`` and ``src/vla_eval/runners/sync_runner.py``:
+The protocol, as read in ``vla_eval/model_servers/{serve,predict,openvla}.py``, ``vla_eval/connection.py``,
+``vla_eval/protocol/{messages,numpy_codec}.py`` and ``vla_eval/runners/sync_runner.py``, and tried against that server
+(``tests/compat/check_served.py``):
 
 * every frame is msgpack of ``type``, ``payload``, ``seq`` and ``timestamp``;
-* the client says ``hello`` and the server answers with ``hello``: ``model_server``, ``harness_version`` and, where the model declares
-  them, ``action_spec``, ``observation_spec`` and ``observation_params``. ``protocol_version`` (1) and the list of types were read in an
-  earlier public copy of ``protocol/messages.py`` (worv-ai/vla-evaluation-harness-public), the newest one was not to be had; a server
-  that names another version is refused, one that names none is not;
+* the client says ``hello`` and the server answers with ``hello``: ``harness_version``, ``protocol_version`` (1), ``model_server`` and,
+  where the model declares them, ``action_spec``, ``observation_spec`` and ``observation_params``. A server that names another version of
+  the protocol is refused; one that names none, as early ones did, is not;
 * ``episode_start`` (``{"task": {...}}``) and ``episode_end`` have no answer; an error of the start comes as the answer to the next
   observation;
 * an ``observation`` is answered by an ``action`` with the same ``seq`` or by an ``error`` that leaves the connection open;
@@ -42,7 +42,7 @@ WHO = "vla-eval model server"
 START = "start it (vla-eval serve --config ...)"
 PROTOCOL_VERSION = 1
 FIELDS = (*channel.FIELDS, *remote.FIELDS, "sessions", "components")
-_TYPES = ("hello", "observation", "action", "episode_start", "episode_end", "error", "record")
+_TYPES = ("hello", "observation", "action", "episode_start", "episode_end", "error")
 
 
 class Session:
