@@ -231,6 +231,8 @@ def test_rollouts_and_trials_show_every_step_where_the_executor_asks_every_fifth
     conditions = [env.factor_space.sample(env.presets["nominal"], np.random.default_rng(s)) for s in (0, 1)]
     records = run_group(policy, [env, env.sibling()], [70, 71], conditions, "receding(5)")
     assert [int(r.age.max()) for r in records] == [4, 4]  # a step that was not shown would have been refused
+    theirs = run_group(opened(DIFFUSION, **THEIRS), [env], [70], conditions[:1], "latest")
+    assert theirs[0].age.max() == 0
     robot = Still(steps=12)
     outcome, _ = run_trial(robot, policy, parse_executor("receding(5)"), InitialCondition(seed=9, placements={}), task="drive", max_steps=20)
     assert outcome.is_success
