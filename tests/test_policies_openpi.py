@@ -253,6 +253,23 @@ def test_a_server_that_begins_with_something_else_is_not_taken_for_one(tmp_path:
         opened(tmp_path, url)
 
 
+def test_a_key_comes_from_the_environment_goes_to_the_server_and_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, headers = Openpi(hold), []
+
+    def recording(socket: Any) -> None:
+        headers.append(socket.request.headers.get("Authorization"))
+        server(socket)
+
+    with serving(recording) as url:
+        with pytest.raises(UsageError, match="OPENPI_KEY, which is not set"):
+            opened(tmp_path, url, api_key_variable="OPENPI_KEY")
+        monkeypatch.setenv("OPENPI_KEY", "sesame")
+        policy = opened(tmp_path, url, api_key_variable="OPENPI_KEY")
+        opened(tmp_path, url)
+    assert headers == ["Api-Key sesame", None]
+    assert "sesame" not in json.dumps(policy.stamp_fields())
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_policy(tmp_path: Path, same: bool) -> None:
     closing = [True]

@@ -139,9 +139,8 @@ def check_vla_eval() -> None:
         for step in range(6):  # the server hands out its chunk one by one, then predicts again
             np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(step))[0, 0], STATE[0] + (0 if step < CHUNK else CHUNK))
         policy.close()
-    with policy_file("vla-eval", vla_eval_at(Closing(chunk_size=None))) as path:
-        with pytest.raises(ConventionError, match="set opens_high to false"):
-            open_policy(path)
+    with policy_file("vla-eval", vla_eval_at(Closing(chunk_size=None))) as path, pytest.raises(ConventionError, match="set opens_high to false"):
+        open_policy(path)
 
 
 def check_openpi() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 from simgap.errors import DataError, MachineError, TrialFault, UsageError
 from simgap.policies.bridges.policy_file import PolicyFile
 
-FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects")
+FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects", "api_key_variable")
 """Fields of a policy file that this module reads."""
 
 
@@ -28,6 +29,9 @@ class ChannelSpec:
     largest_reply_bytes: int = 16 << 20
     reconnects: int = 0
     """How often a connection that was lost between two requests may be made anew in the policy's life; 0: never."""
+    api_key_variable: str = ""
+    """Environment variable with the key that the server asks for (``Authorization: Api-Key ...``); empty for none. The key itself is
+    never kept."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -49,6 +53,7 @@ class ChannelSpec:
             reply_timeout_s=file.seconds("reply_timeout_s", 60.0),
             largest_reply_bytes=file.whole("largest_reply_bytes", 16 << 20, low=1024, high=1 << 30),
             reconnects=file.whole("reconnects", 0, high=1000),
+            api_key_variable=file.text("api_key_variable", ""),
         )
 
 
@@ -69,9 +74,11 @@ class Channel:
         self.spec, self.who = spec, who
         self._library, self._stack = _websockets(), ExitStack()
         try:
+            headers = {"Authorization": f"Api-Key {_key(spec.api_key_variable)}"} if spec.api_key_variable else None
             connecting = self._library.sync.client.connect(
                 spec.url,
                 compression=None,
+                additional_headers=headers,
                 max_size=spec.largest_reply_bytes,
                 open_timeout=spec.connect_timeout_s,
                 close_timeout=1.0,
@@ -144,6 +151,13 @@ class Channel:
             limit = self.spec.largest_reply_bytes
             return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")
         return TrialFault(f"the connection to the {self.who} at {self.spec.url} was lost ({_told(error)}); see its log and start it again")
+
+
+def _key(variable: str) -> str:
+    key = os.environ.get(variable, "")
+    if not key:
+        raise UsageError(f"the policy file takes the server's key from ${variable}, which is not set; export it")
+    return key
 
 
 def last_line(text: str) -> str:
