@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from simgap.conventions import Reference, VectorSpec
 from simgap.errors import ConventionError, DataError, MachineError, PolicyFault, SimgapError, TrialFault, UsageError
 from simgap.policies import Policy
 from simgap.policies.base import Asked, AskedPolicy, Prefix, ask
-from simgap.policies.bridges.open import open_policy, read_any_card
+from simgap.policies.bridges.open import KINDS, interface_of, open_policy, read_any_card
 from simgap.policies.bridges.openpi import OpenpiPolicy
+from simgap.policies.bridges.policy_file import read_policy_file
 from simgap.policies.bridges.wire import Dialect, pack, plain, unpack
 from simgap.policies.execution import parse_executor
+from simgap.rollouts.select import candidates_of
 from simgap.trials.run import run_trial
 from test_trials import START, FakeRobot
 
@@ -403,3 +406,26 @@ def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(tmp_path: Path, c
     assert screen["executor"] == "whole_chunk"
     assert document["env"] == "arm-pick"
     assert len(server.seen) > 10
+
+
+def test_policy_files_race_like_checkpoints_and_one_policy_is_not_raced_against_itself(tmp_path: Path) -> None:
+    with serving(Openpi(hold)) as url:
+        paths = []
+        for step in ("1000", "2000"):
+            (tmp_path / step).mkdir()
+            paths.append(written(tmp_path / step, url, weights=f"pi0 fake, step {step}"))
+        found = candidates_of(paths)
+        assert [c.name for c in found] == ["1000/policy.json", "2000/policy.json"]
+        assert {c.executor for c in found} == {"whole_chunk"}
+        with pytest.raises(UsageError, match="the same policy"):
+            candidates_of([paths[0], written(tmp_path, url, weights="pi0 fake, step 1000")])
+
+
+def test_the_examples_of_the_design_note_are_policy_files(tmp_path: Path) -> None:
+    note = (Path(__file__).parents[1] / "docs" / "design" / "31-remote-policies.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", note, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "policy.json").write_text(block)
+        interface = interface_of(read_policy_file(tmp_path / "policy.json", KINDS))
+        assert interface.action_spec == ENV.action_spec
