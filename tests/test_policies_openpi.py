@@ -50,7 +50,7 @@ def written(folder: Path, url: str, **changes: Any) -> Path:
         "prompt": "prompt",
         "image_size": SIZE,
         "chunk": CHUNK,
-        "reply_timeout_s": 5.0,
+        "reply_timeout_s": 60.0,
     }
     path = folder / "policy.json"
     path.write_text(json.dumps({k: v for k, v in {**fields, **changes}.items() if v is not ...}))
@@ -293,7 +293,7 @@ def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_
     with serving(server) as url:
         policy = opened(tmp_path, url, reconnects=1)
         policy.predict_asked(*observations())
-        policy._channel._socket.recv_events_thread.join(5)  # the close has arrived
+        policy._channel._socket.recv_events_thread.join(60)  # the close has arrived
         server.metadata = {"model": "fake" if same else "another"}
         if same:
             policy.predict_asked(*observations())

@@ -77,7 +77,7 @@ def written(folder: Path, url: str, **changes: Any) -> Path:
         "prompt": "task_description",
         "image_size": SIZE,
         "chunk": CHUNK,
-        "reply_timeout_s": 5.0,
+        "reply_timeout_s": 60.0,
     }
     path = folder / "policy.json"
     path.write_text(json.dumps({k: v for k, v in {**fields, **changes}.items() if v is not ...}))

@@ -29,7 +29,7 @@ LEDGER = "ledger.db"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT", help="folder that `simgap train` wrote")
+    parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT", help="folder that `simgap train` wrote, or a policy file (.json)")
     parser.add_argument("--replay", type=Path, metavar="DATA", help="instead of a policy: send the logged actions of DATA's first episodes, open loop")
     parser.add_argument("--gap", default="random", metavar="KIND", help="random (sealed), none, or a kind of gap (default random)")
     parser.add_argument("--robot-seed", type=whole, default=0, metavar="N", help="which robot: decides what a random gap is (default 0)")
