@@ -173,11 +173,12 @@ class PixelNoise:
         up, room, down = _errors(frame.size, self._sigma)
         start = int(self._rng.integers(len(up) - frame.size))
         here = slice(start, start + frame.size)
+        rows = frame[::-1]  # as a renderer reads: of a frame that lies so, one stretch of memory
         # clip(frame + error) in bytes alone: four passes of a microsecond, where wider numbers take twenty-five
-        np.minimum(frame, room[here].reshape(frame.shape), out=frame)
-        frame += up[here].reshape(frame.shape)
-        np.maximum(frame, down[here].reshape(frame.shape), out=frame)
-        frame -= down[here].reshape(frame.shape)
+        np.minimum(rows, room[here].reshape(frame.shape), out=rows)
+        rows += up[here].reshape(frame.shape)
+        np.maximum(rows, down[here].reshape(frame.shape), out=rows)
+        rows -= down[here].reshape(frame.shape)
 
 
 class _Errors(NamedTuple):
