@@ -165,7 +165,7 @@ def test_a_type_nobody_knows_runs_one_episode_at_a_time_and_makes_no_chunks_for_
     policy = opened({"type": "odd"}, **THEIRS)
     ask(policy, [(1, 0)], state_of(1, 0)[None])
     assert ask(policy, [(1, 1)], state_of(1, 1)[None])[0, 0, 0] == 2
-    ask(policy, [(2, 0)], state_of(2, 0)[None])
+    assert ask(policy, [(2, 0)], state_of(2, 0)[None])[0, 0, 0] == 1
     with pytest.raises(UsageError, match="one episode at a time"):
         ask(policy, [(1, 2)], state_of(1, 2)[None])
     with pytest.raises(UsageError, match="execution theirs"):
