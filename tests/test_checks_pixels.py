@@ -129,8 +129,30 @@ def test_a_foreign_object_in_view_is_neither_camera_nor_light(env: ArmPickEnv, p
     assert found.numbers["fitted"] == {}
 
 
-def test_a_mirrored_wrist_camera_is_no_other_pose(env: ArmPickEnv) -> None:
-    assert check_pixels(env, stills(env, cameras=("wrist",), paint=_mirrored)).cause is Cause.PIXELS_OTHER
+def _channels_exchanged(frame: Frame) -> None:
+    frame[:] = frame[..., ::-1].copy()
+
+
+def _upside_down(frame: Frame) -> None:
+    frame[:] = frame[::-1].copy()
+
+
+def _turned(frame: Frame) -> None:
+    frame[:] = frame[::-1, ::-1].copy()
+
+
+@pytest.mark.parametrize("camera", ["front", "wrist"])
+@pytest.mark.parametrize(
+    ("paint", "words"),
+    [(_mirrored, "mirrored left to right"), (_channels_exchanged, "red and blue"), (_upside_down, "upside down"), (_turned, "turned by 180")],
+)
+def test_pixels_in_another_order_are_named_and_never_called_another_pose(env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str) -> None:
+    found = check_pixels(env, stills(env, cameras=(camera,), paint=paint))
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert f"{camera} picture is " in found.sentence
+    assert words in found.sentence
+    assert words in found.numbers[camera]["rearranged"]
+    assert found.numbers["fitted"] == {}
 
 
 @pytest.mark.parametrize("pictures", [{}, {"front": []}, {"front": [], "wrist": []}])

@@ -1,4 +1,4 @@
-"""Pixels: does the robot show the policy the pictures it was trained on, and if not, is it the camera or the light?
+"""Pixels: does the robot show the policy the pictures it was trained on, and if not, is it the order of pixels, the camera or the light?
 
 Each camera's first frames of some trials are compared with the simulator's rendering of the same scene: the arm at the
 measured joint angles, the objects where the operator measured them. Two groups of factors are then fitted apart, the
@@ -8,7 +8,8 @@ camera's pose and the light and colours; the group that explains the difference 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,19 @@ FLOOR = 2.5
 STILLS = 4
 """Scenes compared; each adds render time to every step of the search."""
 
+REARRANGED = 0.8
+"""A frame that is mirrored, turned or of exchanged channels explains the difference when putting it right takes away this share."""
+LEAST_GAIN = 1.0
+"""And at least this much of it, in 1/255."""
+REARRANGEMENTS: Mapping[str, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = MappingProxyType(
+    {
+        "mirrored left to right": lambda frame: frame[:, ::-1],
+        "upside down": lambda frame: frame[::-1],
+        "turned by 180 degrees": lambda frame: frame[::-1, ::-1],
+        "with red and blue exchanged": lambda frame: frame[..., ::-1],
+    }
+)
+
 LIGHT_FACTORS = ("light_intensity", "light_warmth", "light_azimuth_deg", "table_grey", "target_hue_deg", "distractor_hue_deg")
 
 
@@ -43,17 +57,32 @@ class CameraComparison:
     """At nominal factors, 1/255."""
     light: PixelFit | None = None
     pose: PixelFit | None = None
+    rearranged: str = ""
+    """One of :data:`REARRANGEMENTS` that alone explains the difference; nothing is fitted then."""
 
     @property
     def differs(self) -> bool:
         """True when the pictures are not the same."""
-        return self.difference > LIMIT
+        return self.difference > LIMIT or bool(self.rearranged)
 
     def explained(self, fit: PixelFit | None) -> float:
         """Return which share of the difference above the floor a fit takes away."""
-        if fit is None or self.difference <= FLOOR:
-            return 0.0
-        return float(np.clip((self.difference - fit.residual) / (self.difference - FLOOR), 0.0, 1.0))
+        return 0.0 if fit is None else _explained(self.difference, fit.residual)
+
+
+def _explained(difference: float, left: float) -> float:
+    return 0.0 if difference <= FLOOR else float(np.clip((difference - left) / (difference - FLOOR), 0.0, 1.0))
+
+
+def rearrangement(env: TaskEnv, camera: str, stills: Sequence[Still], difference: float) -> str:
+    """Return the one of :data:`REARRANGEMENTS` that these pictures suffer from, or an empty text.
+
+    It may differ by less than :data:`LIMIT`: a grey table with exchanged channels, or a scene of two like halves in a mirror, hardly does. What
+    matters is that putting it right takes nearly all of the difference away, which no other lamp or pose allows.
+    """
+    left = {words: residual(env, camera, [replace(s, frame=np.ascontiguousarray(undo(s.frame))) for s in stills], {}) for words, undo in REARRANGEMENTS.items()}
+    best = min(left, key=lambda words: left[words])
+    return best if difference - left[best] >= LEAST_GAIN and _explained(difference, left[best]) >= REARRANGED else ""
 
 
 def pose_factors(env: TaskEnv, camera: str) -> list[str]:
@@ -85,6 +114,8 @@ def compare_cameras(env: TaskEnv, stills: Mapping[str, Sequence[Still]], seed: i
         run_tasks(_setup_search, (env.name, env.image_size, stills, seed), tasks, workers=workers, on_result=lambda result: fits.update([result]))
 
     different = [camera for camera, value in differences.items() if value > LIMIT]
+    rearranged = {c: words for c, pictures in stills.items() if (words := rearrangement(env, c, pictures, differences[c]))}
+    different = [camera for camera in different if camera not in rearranged]
     search([(camera, group, 0) for camera in different for group in ("pose", "light")])
     # A pose search can end in a side valley; where a pose explains more than light, a second start is worth its seconds.
     search([(c, "pose", 1) for c in different if fits[c, "pose", 0].residual < fits[c, "light", 0].residual])
@@ -92,7 +123,8 @@ def compare_cameras(env: TaskEnv, stills: Mapping[str, Sequence[Still]], seed: i
     for camera, difference in differences.items():
         poses = [fit for (name, group, _), fit in fits.items() if name == camera and group == "pose"]
         pose = min(poses, key=lambda fit: fit.residual) if poses else None
-        compared.append(CameraComparison(camera=camera, difference=difference, light=fits.get((camera, "light", 0)), pose=pose))
+        light, words = fits.get((camera, "light", 0)), rearranged.get(camera, "")
+        compared.append(CameraComparison(camera=camera, difference=difference, light=light, pose=pose, rearranged=words))
     return compared
 
 
@@ -163,6 +195,9 @@ def _light_of_all(env: TaskEnv, different: Sequence[CameraComparison], stills: M
 
 
 def _decide(different: Sequence[CameraComparison], light: float, pose: float, light_values: dict[str, float]) -> tuple[Cause, str, dict[str, float]]:
+    if any(c.rearranged for c in different):
+        said = " and ".join(f"{c.camera} picture is {c.rearranged}" for c in different if c.rearranged)
+        return Cause.PIXELS_OTHER, f"The {said}: put right, it is the simulator's. Undo that where frames are read.", {}
     names = " and ".join(c.camera for c in different)
     before = ", ".join(f"{c.difference:.1f}" for c in different)
     if max(light, pose) < EXPLAINED:
@@ -183,6 +218,8 @@ def _decide(different: Sequence[CameraComparison], light: float, pose: float, li
 
 def _numbers(comparison: CameraComparison) -> dict[str, Any]:
     found: dict[str, Any] = {"difference": comparison.difference}
+    if comparison.rearranged:
+        found["rearranged"] = comparison.rearranged
     for name, fit in (("light", comparison.light), ("pose", comparison.pose)):
         if fit is not None:
             found[name] = {"residual": fit.residual, "values": dict(fit.values), "evaluations": fit.evaluations}
