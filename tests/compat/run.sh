@@ -39,3 +39,12 @@ theirs tests/compat/check_lerobot.py "$work" both
 "$ours" tests/compat/check_bridge.py observations "$work"
 theirs tests/compat/build_policies.py "$work"
 "$ours" tests/compat/check_bridge.py check "$work"
+
+served=.venv-compat/served  # the wheels of two peers, without what they depend on
+if [ ! -d "$served/open" ]; then
+  .venv/bin/python -m pip download -q --no-deps vla-eval==0.8.0 openpi-client==0.1.2 -d "$served"
+  mkdir "$served/part"
+  for wheel in "$served"/*.whl; do "$ours" -m zipfile -e "$wheel" "$served/part"; done
+  mv "$served/part" "$served/open"
+fi
+PYTHONPATH="$served/open" "$ours" tests/compat/check_served.py

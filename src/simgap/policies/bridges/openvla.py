@@ -172,7 +172,7 @@ class OpenvlaPolicy:
 def shown(frame: NDArray[np.uint8], *, center_crop: bool) -> Image.Image:
     """Return a frame as the processor gets it, ``(H, W, 3)`` uint8, its middle 90 % by area enlarged again where training cropped.
 
-    The reference enlarges with TensorFlow's bilinear filter, this with Pillow's; the two differ by less than a level on most pixels.
+    The reference enlarges with TensorFlow's bilinear filter, this with Pillow's; how far the two are apart was not measured.
     """
     image = Image.fromarray(np.ascontiguousarray(frame))
     if not center_crop:
