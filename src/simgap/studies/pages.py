@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simgap.provenance import write_atomic
 from simgap.statistics import Estimate
 from simgap.studies.execution import ExecutionStudy, Row
+
+TOLD = 0.05
+"""Adjusted p below which a difference counts as told from none."""
 
 
 def cell_text(rate: Estimate) -> str:
@@ -38,12 +41,16 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         change, p = "", ""
         if r.difference is not None and r.difference.difference.point is not None:
             d = r.difference.difference
-            change = f"{100 * (d.point or 0.0):+.0f} ({100 * (d.low or 0.0):+.0f} to {100 * (d.high or 0.0):+.0f})"
+            change = f"{_points(d.point)} ({_points(d.low)} to {_points(d.high)})"
             p = "" if r.p_adjusted is None else f"{r.p_adjusted:.2g}"
         against = "" if r.against is None else ("without the bug" if r.cell.bug else "without latency or lead")
         what = f"| `{r.cell.spec}` | {r.cell.latency} | {r.cell.bug or '-'} |"
         lines.append(f"{what} {cell_text(r.rate)} | {r.mean_age:.2f} | {against} | {change} | {p} |")
     lines += [
+        "",
+        "## What it says",
+        "",
+        *(f"- {sentence}" for sentence in findings(rows)),
         "",
         "## What this does not show",
         "",
@@ -54,6 +61,37 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
     ]
     return "\n".join(lines)
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """Return what can be told apart in a study's rows, in sentences; what cannot is said too."""
+    late = [r for r in rows if not r.cell.bug and r.cell.latency and not r.cell.lead]
+    led = [r for r in rows if not r.cell.bug and r.cell.latency and r.cell.lead]
+    found = [f"Latency that nobody reckons with: {_sorted_out(late, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}."] if late else []
+    if led:
+        found.append(f"A lead of as many steps: {_sorted_out(led, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}.")
+    for bug in dict.fromkeys(r.cell.bug for r in rows if r.cell.bug):
+        found.append(f"`{bug}`: {_sorted_out([r for r in rows if r.cell.bug == bug], lambda r: f'`{r.cell.spec}` at latency {r.cell.latency}')}.")
+    return found
+
+
+def _sorted_out(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
+    """Say of which rows the difference is told from zero (Holm, 5 %), largest first, and of how many it is not."""
+    told = [r for r in rows if r.p_adjusted is not None and r.p_adjusted < TOLD and r.difference is not None]
+    told.sort(key=lambda r: -abs(_point(r)))
+    parts = [f"{name(r)} {_points(_point(r))} points" for r in told]
+    rest = len(rows) - len(told)
+    if rest:
+        parts.append(f"{rest} of {len(rows)} not told from no change" if told else f"none of {len(rows)} is told from no change")
+    return ", ".join(parts)
+
+
+def _point(row: Row) -> float:
+    return 0.0 if row.difference is None or row.difference.difference.point is None else row.difference.difference.point
+
+
+def _points(value: float | None) -> str:
+    return f"{100 * (value or 0.0):+.1f}".replace("-0.0", "+0.0")
 
 
 def draw_execution(rows: Sequence[Row], path: Path) -> Path:
