@@ -83,7 +83,7 @@ def _execution(args: argparse.Namespace) -> int:
         rows = run_execution(study, args.out, workers=workers_of(args), progress=advance)
     command = _command(args, [str(args.checkpoint)], study.starts, study.executors, study.bugs)
     picture = draw_execution(rows, args.page.with_suffix(".png"))
-    write_atomic(args.page, execution_page(study, card.hash, rows, command, picture.name))
+    write_atomic(args.page, execution_page(study, card.hash, rows, command, picture.name, card.architecture.chunk))
     numbers = write_rows(rows, args.out)
     best = max(rows, key=lambda r: (not r.cell.bug, r.rate.point or 0.0))
     document = {"page": args.page, "picture": picture, "numbers": numbers, "rows": len(rows), "command": command, "best": best.cell.label}

@@ -26,7 +26,7 @@ from simgap.policies.execution_bugs import EXECUTION_BUGS
 from simgap.policies.executors import ExecutedAction, Executor
 from simgap.provenance import canonical_json, content_hash, source_hash, write_atomic
 from simgap.rollouts import engine
-from simgap.rollouts.engine import RolloutSpec, run_group
+from simgap.rollouts.engine import Build, RolloutSpec, run_group
 from simgap.rollouts.kept import Arm, run_arms
 from simgap.rollouts.record import RolloutRecord
 from simgap.seeds import Purpose
@@ -174,11 +174,18 @@ def _fits(executor: str, lead: int, card: AnyCard) -> bool:
     return card.architecture.chunk - lead >= (spec.replan_steps if spec.mode is Mode.RECEDING else 1)
 
 
+def builder(bug: str) -> Build:
+    """Return what makes executors with a bug of the study; without one, correct ones."""
+    if not bug:
+        return ExecutorSpec.build
+    return MeanOfDeltas if bug == AVERAGED_DELTAS else EXECUTION_BUGS[bug].build
+
+
 def roll_cell(arm: Arm, policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues]) -> list[RolloutRecord]:
     """Run a group of a cell; ``arm.note`` is the bug."""
     if not arm.note:
         return run_group(policy, envs, seeds, conditions, arm.spec.executor)
-    make: Callable[[ExecutorSpec, ActionSpec, int], Executor] = MeanOfDeltas if arm.note == AVERAGED_DELTAS else EXECUTION_BUGS[arm.note].build
+    make = builder(arm.note)
     if arm.note not in _SECOND_EPISODE:
         return run_group(policy, envs, seeds, conditions, arm.spec.executor, make)
     used: list[Executor] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from simgap.policies.probe import AgeProbe, probe_executor
 from simgap.provenance import write_atomic
 from simgap.statistics import Estimate
-from simgap.studies.execution import ExecutionStudy, Row
+from simgap.studies.execution import Cell, ExecutionStudy, Row, builder
 
 TOLD = 0.05
 """Adjusted p below which a difference counts as told from none."""
@@ -21,7 +23,7 @@ def cell_text(rate: Estimate) -> str:
     return f"{rate.successes}/{rate.n} ({100 * rate.low:.0f}-{100 * rate.high:.0f} %)"
 
 
-def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], command: str, picture: str) -> str:
+def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], command: str, picture: str, chunk: int) -> str:
     """Return the page of an execution study as Markdown."""
     lines = [
         "# Execution: the same weights, another executor",
@@ -52,6 +54,15 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
         *(f"- {sentence}" for sentence in findings(rows)),
         "",
+        "## What the age probe says of the same executors, without a rollout",
+        "",
+        f"Chunks of {chunk} whose entries are their own step: what is sent says where it came from. Two episodes, every step against what the executor",
+        "promises; the first step that shows a fault is named.",
+        "",
+        "| executor | bug | probe |",
+        "|---|---|---|",
+        *(f"| `{cell.spec}` | {cell.bug or '-'} | {text} |" for cell, text in probed(rows, chunk)),
+        "",
         "## What this does not show",
         "",
         "- The age is what the executor reports; one with a bug may not know.",
@@ -61,6 +72,16 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
     ]
     return "\n".join(lines)
+
+
+def probed(rows: Sequence[Row], chunk: int) -> list[tuple[Cell, str]]:
+    """Return what the age probe finds in each executor and bug of a study."""
+    cells = list(dict.fromkeys(replace(r.cell, latency=0, lead=0) for r in rows))
+    said = []
+    for cell in cells:
+        report = probe_executor(builder(cell.bug)(cell.spec, AgeProbe.action_spec, chunk), cell.spec, chunk)
+        said.append((cell, "exact" if report.is_exact else "; ".join(report.faults)))
+    return said
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
