@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,7 @@ def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are
         (np.zeros(6), ConventionError, ("(6,)", "(4, 6)")),
         (np.where(np.arange(24).reshape(CHUNK, 6) == 8, np.nan, 0.0), PolicyFault, ("nan", "elbow_flex", "step 1")),
         (np.full((CHUNK, 6), np.inf), DataError, ("inf",)),
+        (np.full((CHUNK, 6), 1e300), PolicyFault, ("shoulder_pan", "step 0", "1e+300")),
         (np.zeros((CHUNK, 6), dtype=bool), DataError, ("dtype bool",)),
         ({"actions": "left a bit"}, DataError, ("dtype <U", "numbers")),
         ({"actions": [[1.0], [1.0, 2.0]]}, DataError, ("no array",)),
@@ -241,6 +244,68 @@ def test_a_late_reply_never_answers_the_next_question(tmp_path: Path) -> None:
             policy.predict_asked(*observations())
         with pytest.raises(TrialFault, match="allow reconnects"):
             policy.predict_asked(*observations())
+
+
+def test_a_server_that_takes_nothing_does_not_hold_the_client_for_ever(tmp_path: Path) -> None:
+    done = threading.Event()
+
+    def deaf(socket: Any) -> None:
+        socket.send(msgpack.packb({}))
+        socket.protocol_mutex.acquire()  # what arrives stays in the kernel
+        done.wait(60)
+        socket.protocol_mutex.release()
+
+    with serving(deaf) as url:
+        policy = opened(tmp_path, url, reply_timeout_s=0.3, image_size=2048)
+        try:
+            with pytest.raises(TrialFault, match="took nothing for"):
+                policy.predict_asked(*observations(size=2048))
+        finally:
+            done.set()
+
+
+def test_metadata_of_any_depth_is_hashed_or_refused(tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(400):
+        deep = {"more": deep}
+    with serving(Openpi(hold, metadata=deep)) as url, pytest.raises(DataError, match="nested more than"):
+        read_any_card(written(tmp_path, url))
+
+
+def test_a_field_that_is_said_twice_is_refused_for_only_one_would_be_read(tmp_path: Path) -> None:
+    path = written(tmp_path, "ws://127.0.0.1:9")
+    path.write_text(path.read_text().replace('"chunk": 4', '"chunk": 4, "chunk": 8'))
+    with pytest.raises(DataError, match="says 'chunk' twice"):
+        open_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rate_hz": float("nan")}, "rate of nan Hz"),
+        ({"rate_hz": 0}, "rate of 0.0 Hz"),
+        ({"rate_hz": 10**400}, "cannot be read .*OverflowError"),
+        ({"dimensions": []}, "at least one"),
+        ({"dimensions": [{"name": "a", "unit": "deg", "low": float("-inf"), "high": 1}]}, "from -inf to 1.0"),
+        ({"dimensions": [{"name": "a", "unit": "deg", "low": 1, "high": -1}]}, "the lower first"),
+        ({"dimensions": [{"name": "a", "unit": "deg", "low": -1, "high": 1}] * 2}, "each name once"),
+        ({"dimensions": [{"name": "a", "unit": "deg", "low": -1, "high": 1, "is_gripper": "false"}]}, "expected true or false"),
+        ({"dimensions": [{"name": None, "unit": "deg", "low": -1, "high": 1}]}, "expected text"),
+    ],
+)
+def test_a_convention_of_numbers_that_mean_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    spec = ENV.action_spec.to_json() | changes
+    with pytest.raises(ConventionError, match=words):
+        open_policy(written(tmp_path, "ws://127.0.0.1:9", action_spec=spec))
+
+
+def test_a_policy_file_that_never_ends_or_is_no_file_is_one_line(tmp_path: Path) -> None:
+    endless, pipe = tmp_path / "endless.json", tmp_path / "pipe.json"
+    endless.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    for path in (endless, pipe):
+        with pytest.raises(DataError, match="is no regular file"):
+            open_policy(path)
 
 
 def test_nobody_there_is_said_with_the_command_that_starts_a_server(tmp_path: Path) -> None:
@@ -318,11 +383,21 @@ def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_
         ({"chunk": True}, "whole number from 1"),
         ({"url": "http://localhost"}, "ws://localhost:8000"),
         ({"url": "ws://me:secret@localhost"}, "user name and password"),
+        ({"url": "ws://localhost:99999"}, "cannot be read .*ws://localhost:8000"),
+        ({"url": "ws://localhost:port"}, "cannot be read"),
+        ({"url": "ws://[::1"}, "cannot be read"),
+        ({"url": f"ws://{'a' * 64}:80"}, "cannot be read"),
         ({"image_layout": "WHC"}, "expected HWC"),
         ({"reply_timeout_s": float("inf")}, "seconds above 0"),
+        ({"reply_timeout_s": 10**400}, "seconds above 0"),
+        ({"reply_timeout_s": float("nan")}, "seconds above 0"),
         ({"kind": "openpie"}, "did you mean 'openpi'"),
         ({"env": ..., "state_spec": {}}, "'action_spec' is missing"),
         ({"schema": 2}, "schema 2"),
+        ({"schema": "9" * 5000}, "^.{,400}$"),
+        ({"kind": "x" * 5000}, "^.{,400}$"),
+        ({"x" * 5000: 1}, "^.{,800}$"),
+        ({"url": "x" * 5000}, "^.{,400}$"),
     ],
 )
 def test_a_policy_file_that_leaves_something_open_is_refused_before_anybody_is_called(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -118,17 +119,34 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         raise
 
 
-def read_json(path: Path, *, limit_bytes: int = 64 << 20) -> Any:
+def read_json(path: Path, *, limit_bytes: int = 64 << 20, unique_keys: bool = False) -> Any:
     """Read a bounded JSON file.
+
+    Args:
+        path: a regular file; a device or pipe might never end.
+        limit_bytes: what it may hold at most.
+        unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone: for what people write.
 
     Raises:
         DataError: missing, too large or not JSON; the message names the file.
     """
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for key, value in found:
+            if key in said:
+                raise DataError(f"{path} says {key!r:.60} twice in one object, and only one can be meant; delete the other")
+            said[key] = value
+        return said
+
     try:
-        if path.stat().st_size > limit_bytes:
-            raise DataError(f"{path} has {path.stat().st_size} bytes, more than the {limit_bytes} a JSON file of ours may have")
-        return json.loads(path.read_text())
-    except FileNotFoundError as error:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise DataError(f"{path} is no regular file; expected a JSON file")
+        if about.st_size > limit_bytes:
+            raise DataError(f"{path} has {about.st_size} bytes, more than the {limit_bytes} a JSON file of ours may have")
+        return json.loads(path.read_text(), object_pairs_hook=pairs if unique_keys else None)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path} is missing") from error
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of thousands of digits, thousands of brackets
         raise DataError(f"{path} is not JSON ({error})") from error

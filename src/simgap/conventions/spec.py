@@ -176,8 +176,13 @@ class Dimension:
             calibrated = CalibratedRange(
                 low=float(ends["low"]), high=float(ends["high"]), unit=Unit(ends["unit"]), ticks_per_turn=float(ends.get("ticks_per_turn", 4096.0))
             )
+        for name in ("is_gripper", "opens_high"):
+            if not isinstance(data.get(name, False), bool):
+                raise TypeError(f"{name} is {data[name]!r:.40}, expected true or false")
+        if not (isinstance(data["name"], str) and data["name"]):
+            raise TypeError(f"name is {data['name']!r:.40}, expected text")
         return cls(
-            name=str(data["name"]),
+            name=data["name"],
             unit=Unit(data["unit"]),
             low=float(data["low"]),
             high=float(data["high"]),
@@ -237,8 +242,8 @@ class VectorSpec:
         """
         try:
             return cls(dimensions=tuple(Dimension.from_json(d) for d in data["dimensions"]), rate_hz=float(data["rate_hz"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConventionError(f"stored convention cannot be read ({error!r}); it needs rate_hz and, per dimension, name, unit, low, high") from error
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ConventionError(f"stored convention cannot be read ({error!r:.200}); it needs rate_hz and, per dimension, name, unit, low, high") from error
 
 
 ActionSpec = VectorSpec

@@ -34,9 +34,13 @@ class ChannelSpec:
     never kept."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+            _, _ = parts.port, (parts.hostname or "").encode("idna")  # either may be no port or no name
+        except ValueError as error:
+            raise UsageError(f"url {self.url!r:.200} cannot be read ({error}); write it like ws://localhost:8000") from error
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise UsageError(f"url {self.url!r} names no websocket server; write it like ws://localhost:8000")
+            raise UsageError(f"url {self.url!r:.200} names no websocket server; write it like ws://localhost:8000")
         if parts.username or parts.password:
             raise UsageError("a url with a user name and password would end up in stamps and reports; leave them out and tunnel to the server instead")
 
@@ -85,6 +89,7 @@ class Channel:
                 ping_interval=None,  # a server that compiles or infers answers no pings
             )
             self._socket: Any = self._stack.enter_context(connecting)
+            self._socket.socket.settimeout(spec.reply_timeout_s)  # of a send, too: a server that stops reading would hold us for ever
         except (OSError, TimeoutError, self._library.exceptions.WebSocketException) as error:
             raise MachineError(f"no {who} answers at {spec.url} ({_told(error)}); {start}, or correct url in the policy file") from error
         self.is_open = True
@@ -147,6 +152,8 @@ class Channel:
     def _lost(self, error: BaseException) -> Exception:
         self.close()
         sent = getattr(error, "sent", None)
+        if isinstance(error.__cause__, TimeoutError):
+            return TrialFault(f"the {self.who} at {self.spec.url} took nothing for {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s")
         if sent is not None and sent.code == 1009:  # RFC 6455: message too big
             limit = self.spec.largest_reply_bytes
             return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")

@@ -46,7 +46,7 @@ class PolicyFile:
         known = {*COMMON, *own}
         for name in self.data:
             if name not in known:
-                raise UsageError(f"{self.path}: unknown field {name!r} for kind {self.kind!r}; {did_you_mean(name, known)}")
+                raise UsageError(f"{self.path}: unknown field {name!r:.80} for kind {self.kind!r}; {did_you_mean(name, known)}")
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a field of text; without a default it has to be there.
@@ -88,7 +88,7 @@ class PolicyFile:
             UsageError: no such number.
         """
         value = self.data.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and 0.0 < value <= 3600.0):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 3600.0:
             raise self._wrong(name, "seconds above 0, at most 3600", value)
         return float(value)
 
@@ -120,7 +120,13 @@ class PolicyFile:
         Raises:
             UsageError: missing or no text.
         """
-        return self.folder / Path(self.text(name)).expanduser()
+        text = self.text(name)
+        if "\0" in text:
+            raise self._wrong(name, "a path", text)
+        try:
+            return self.folder / Path(text).expanduser()
+        except RuntimeError as error:  # ~somebody who is not here
+            raise UsageError(f"{self.path}: field {name!r} is {text!r:.80}, whose home folder is not known; write the path out") from error
 
     def interface(self, cameras: tuple[str, ...]) -> Interface:
         """Return the conventions of both sides.
@@ -160,9 +166,17 @@ class PolicyFile:
         if not isinstance(value, dict):
             raise self._wrong(name, "a convention (rate_hz and dimensions), or the field env with a name whose conventions the policy speaks", value)
         try:
-            return VectorSpec.from_json(value)
+            found = VectorSpec.from_json(value)
         except ConventionError as error:
             raise ConventionError(f"{self.path}: {name}: {error}") from error
+        if not (math.isfinite(found.rate_hz) and found.rate_hz > 0):
+            raise ConventionError(f"{self.path}: {name} has a rate of {found.rate_hz} Hz; expected a finite number above 0")
+        if not len(found) or len(set(found.names)) < len(found):
+            raise ConventionError(f"{self.path}: {name} has dimensions {list(found.names)!s:.200}; expected at least one, and each name once")
+        for d in found.dimensions:
+            if not (math.isfinite(d.low) and math.isfinite(d.high) and d.low < d.high):
+                raise ConventionError(f"{self.path}: {name}: {d.name!r:.80} goes from {d.low} to {d.high}; expected finite limits, the lower first")
+        return found
 
     def _wrong(self, name: str, expected: str, value: Any) -> UsageError:
         given = "is missing" if name not in self.data else f"is {value!r:.80}"
@@ -214,12 +228,12 @@ def read_policy_file(path: Path, kinds: Collection[str]) -> PolicyFile:
         DataError: missing, too large or no JSON.
         UsageError: no policy file, another schema, or an unknown kind.
     """
-    data = read_json(path, limit_bytes=LIMIT_BYTES)
+    data = read_json(path, limit_bytes=LIMIT_BYTES, unique_keys=True)
     if not isinstance(data, dict) or "kind" not in data:
         raise DataError(f'{path} is no policy file; expected a JSON object such as {{"kind": "openpi", "url": "ws://localhost:8000"}}')
     if data.get("schema", SCHEMA) != SCHEMA:
-        raise UsageError(f"{path} has schema {data['schema']!r}, this version reads {SCHEMA}")
+        raise UsageError(f"{path} has schema {data['schema']!r:.40}, this version reads {SCHEMA}")
     kind = str(data["kind"])
     if kind not in kinds:
-        raise UsageError(f"{path}: unknown kind {kind!r}; {did_you_mean(kind, kinds)}")
+        raise UsageError(f"{path}: unknown kind {kind!r:.40}; {did_you_mean(kind, kinds)}")
     return PolicyFile(path=path, kind=kind, data=data)

@@ -159,9 +159,20 @@ class Translation:
         return self.state.apply(state)
 
     def to_us(self, actions: NDArray[np.float64], state: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the server's chunk, ``(H, A)``, as a rollout executes it, ``(H, A)``; ``state`` is ours, ``(S,)``, of the observation."""
+        """Return the server's chunk, ``(H, A)``, as a rollout executes it, ``(H, A)``; ``state`` is ours, ``(S,)``, of the observation.
+
+        Raises:
+            PolicyFault: a number that is not finite as float32, which is what is sent.
+        """
         begun = None if self.start is None else self.start.apply_to_state(state)
-        return self.action.apply(actions, begun).astype(np.float32)
+        converted = self.action.apply(actions, begun)
+        with np.errstate(over="ignore"):
+            sent = converted.astype(np.float32)
+        if not np.isfinite(sent).all():
+            step, dimension = np.argwhere(~np.isfinite(sent))[0]
+            name, value = self.action.map.target[dimension], converted[step, dimension]
+            raise PolicyFault(f"the policy sends {value} for {name!r} at step {step} of a chunk, which no float32 holds; such a policy must not drive anything")
+        return sent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,7 +215,7 @@ def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, s
     for key in where:
         if not isinstance(found, Mapping) or key not in found:
             held = sorted(map(str, found)) if isinstance(found, Mapping) else f"a {type(found).__name__}"
-            raise DataError(f"{server} sent no entry {'/'.join(where)!r} (it sent {held}); correct actions in the policy file")
+            raise DataError(f"{server} sent no entry {'/'.join(where)!r} (it sent {held!s:.200}); correct actions in the policy file")
         found = found[key]
     try:
         actions = np.asarray(found)
@@ -220,8 +231,9 @@ def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, s
             "correct chunk or action_spec, or serve another policy"
         )
     values = actions.astype(np.float64)
-    if not np.isfinite(values).all():
-        step, dimension = np.argwhere(~np.isfinite(values))[0]
+    sendable = np.abs(values) <= np.finfo(np.float32).max  # false for NaN, and for what becomes infinite on its way to the motors
+    if not sendable.all():
+        step, dimension = np.argwhere(~sendable)[0]
         raise PolicyFault(
             f"{server} sent {values[step, dimension]} for {spec.names[dimension]!r} at step {step} of a chunk; such a policy must not drive anything"
         )

@@ -22,6 +22,8 @@ from simgap.errors import DataError, MachineError
 NUMBERS = "biuf"
 """Kinds of dtype that are numbers; objects, structures, text and complex numbers are refused."""
 _MOST_SIDES = 8
+_MOST_LEVELS = 32
+"""Of maps and lists in each other; a message of actions has three or four, and hashing one of hundreds takes the stack."""
 _MOST_DIMENSION_BYTES = 8
 _MARKS, _ONES, _IMAGES = ("__ndarray__", b"__ndarray__"), ("__npgeneric__", b"__npgeneric__"), ("__image__", b"__image__")
 
@@ -64,7 +66,7 @@ def unpack(data: bytes, *, who: str) -> Any:
 
     size = max(len(data), 1)  # no container can hold more entries than the message has bytes
     try:
-        return msgpack.unpackb(
+        message = msgpack.unpackb(
             data,
             raw=False,
             strict_map_key=True,
@@ -79,6 +81,12 @@ def unpack(data: bytes, *, who: str) -> Any:
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{who} sent {len(data)} bytes that are no msgpack message ({told:.120}); is it a policy server of this protocol?") from error
+    level = [message]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for one in level if isinstance(one, dict | list) for inner in (one.values() if isinstance(one, dict) else one)]
+    if level:
+        raise DataError(f"{who} sent a message nested more than {_MOST_LEVELS} levels deep; is it a policy server of this protocol?")
+    return message
 
 
 def plain(value: Any) -> Any:
