@@ -206,6 +206,16 @@ def test_a_training_that_kept_checkpoints_stands_for_them_and_its_end(run_folder
     assert [c.path for c in candidates_of([tmp_path / "run"])] == [tmp_path / "run" / KEPT / "step-2", tmp_path / "run"]
 
 
+def test_a_checkpoint_of_another_training_among_the_kept_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_folder / "step-10", tmp_path / "run")
+    foreign = Path(shutil.copytree(run_folder / "step-2", tmp_path / "run" / KEPT / "step-2"))
+    card = read_json(foreign / CARD)
+    card["training"]["request"] = "of another spec"
+    write_atomic(foreign / CARD, json.dumps(card))
+    with pytest.raises(DataError, match="step-2 is of another training"):
+        candidates_of([tmp_path / "run"])
+
+
 def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

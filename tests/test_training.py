@@ -21,9 +21,10 @@ from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.checkpoint import KEPT, load_policy, read_card
 from simgap.policies.normaliser import Normaliser, RangeMethod, fit_range
 from simgap.training import TrainProgress, TrainSpec, train
-from simgap.training.batches import BatchSource, quotas, shifted
+from simgap.training.batches import Batch, BatchSource, quotas, shifted
+from simgap.training.run import TrainingRun
 from simgap.training.synthetic import find_the_square
-from simgap.training.trainer import kept_folder
+from simgap.training.trainer import kept_folder, steps_of
 
 TINY = TrainSpec(steps=12, batch=16, chunk=4, width=8, hidden=32, threads=1, log_every=3, checkpoint_every_steps=5, warmup_steps=2, shift_px=2)
 
@@ -116,6 +117,48 @@ def test_what_is_kept_along_the_way_changes_nothing_and_is_the_average_of_its_st
     assert train([table()], None, TINY, tmp_path / "kept", keep=(4,)) == kept
     with pytest.raises(UsageError, match="finished without keeping step 4; train into another folder"):
         train([table()], None, TINY, tmp_path / "plain", keep=(4,))
+
+
+def test_what_is_kept_after_a_kill_at_any_step_is_to_the_byte_what_would_have_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(TINY, log_every=100, checkpoint_every_steps=100)  # so that resume points lie between two lines of the log
+    whole = train([table()], None, spec, tmp_path / "whole", keep=(4, 8))
+    advance = TrainingRun.advance
+
+    def dying(run: TrainingRun, batch: Batch) -> float:
+        if run.step == 6:
+            raise KeyboardInterrupt
+        return advance(run, batch)
+
+    monkeypatch.setattr(TrainingRun, "advance", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train([table()], None, spec, tmp_path / "cut", keep=(4, 8))
+    monkeypatch.setattr(TrainingRun, "advance", advance)
+    cut = train([table()], None, spec, tmp_path / "cut", keep=(4, 8))
+    for there, here in ((whole, cut), *((kept_folder(whole, step), kept_folder(cut, step)) for step in (4, 8))):
+        assert (there / "card.json").read_bytes() == (here / "card.json").read_bytes()
+
+
+def test_a_step_that_went_by_before_it_was_to_be_kept_is_said_and_not_reported_as_kept(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def interrupt(report: TrainProgress) -> None:
+        if report.step >= 6:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train([table()], None, TINY, tmp_path, interrupt)
+    with pytest.raises(UsageError, match="past step 4 without keeping it"):
+        train([table()], None, TINY, tmp_path, keep=(4, 8))
+    train([table()], None, TINY, tmp_path, keep=(8,))
+
+
+def test_checkpoints_to_keep_are_at_most_one_a_step_and_a_number_that_no_memory_holds_is_refused() -> None:
+    assert steps_of(12, 1) == (12,)
+    assert steps_of(3, 3) == (1, 2, 3)
+    for count in (13, 10**15):
+        with pytest.raises(UsageError, match="at least one step each"):
+            steps_of(12, count)
 
 
 def test_training_leaves_threads_and_the_global_generator_alone(tmp_path: Path) -> None:

@@ -134,17 +134,22 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
         UsageError: fewer than two, or one policy twice.
     """
     found: list[Path] = []
+    ends: dict[Path, Path] = {}
     for path in paths:
         is_one = (path / CARD).is_file() or is_policy_file(path)
         inside = sorted((c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")), key=lambda p: _natural(p.name))
         if not is_one and not inside:
             raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
         found += [*inside, path] if is_one else inside
+        ends |= dict.fromkeys(inside, path) if is_one else {}
     if len(found) < 2:
         raise UsageError(
             f"{found[0]} is one checkpoint, nothing can be selected of one; give several, train with --keep, or screen it: simgap screen {found[0]}"
         )
     cards = {path: read_any_card(path) for path in found}
+    for path, end in ends.items():
+        if cards[path].training.get("request") != cards[end].training.get("request"):
+            raise DataError(f"{path} is of another training than {end}, which keeps it; delete it, or name the checkpoints you mean one by one")
     by_hash: dict[str, Path] = {}
     for path in found:
         if cards[path].hash in by_hash:

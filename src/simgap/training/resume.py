@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class ResumeState:
     averaged: dict[str, Tensor]
     optimiser: dict[str, Any]
     last_loss: float
+    losses: list[float] = field(default_factory=list)
+    """Of the steps since the last line of the log, whose mean the next one is."""
 
 
 def write_resume(out: Path, request: str, state: ResumeState) -> None:
@@ -41,7 +43,7 @@ def write_resume(out: Path, request: str, state: ResumeState) -> None:
     """
     buffer = io.BytesIO()
     payload = {"request": request, "step": state.step, "weights": state.weights, "averaged": state.averaged}
-    torch.save(payload | {"optimiser": state.optimiser, "last_loss": state.last_loss}, buffer)
+    torch.save(payload | {"optimiser": state.optimiser, "last_loss": state.last_loss, "losses": state.losses}, buffer)
     write_atomic(out / FILE, buffer.getvalue())
 
 

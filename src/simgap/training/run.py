@@ -65,6 +65,8 @@ class TrainingRun:
         self._pool = ThreadPoolExecutor(self._shards, initializer=torch.set_num_threads, initargs=(1,)) if self._shards > 1 else None
         self.step = 0
         self.last_loss = math.nan
+        self.losses: list[float] = []
+        """Of the steps since the last line of the log."""
 
     def close(self) -> None:
         """End the shards' threads."""
@@ -107,6 +109,7 @@ class TrainingRun:
             averaged=self.averaged,
             optimiser=self._optimiser.state_dict(),
             last_loss=self.last_loss,
+            losses=list(self.losses),
         )
 
     def restore(self, state: ResumeState) -> None:
@@ -115,7 +118,7 @@ class TrainingRun:
         for name, value in state.averaged.items():
             self.averaged[name].copy_(value)
         self._optimiser.load_state_dict(state.optimiser)
-        self.step, self.last_loss = state.step, state.last_loss
+        self.step, self.last_loss, self.losses = state.step, state.last_loss, list(state.losses)
 
     def held_out(self) -> tuple[float, dict[str, Any]] | None:
         """Return the averaged weights' loss and open-loop errors on held-out episodes, None without any.

@@ -84,6 +84,9 @@ def _train(
     with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec, team)) as run:
         state = read_resume(out, request)
         team.wait()  # nobody may write before everybody has read
+        past = [step for step in sorted(keep) if state is not None and step <= state.step and not (kept_folder(out, step) / CARD).is_file()]
+        if past:
+            raise UsageError(f"{out} holds an interrupted run that went past step {past[0]} without keeping it; keep what it kept before, or train elsewhere")
         if team.leads:
             trim_log(out, 0 if state is None else state.step)
         if state is not None:
@@ -116,10 +119,9 @@ def steps_of(total: int, count: int) -> tuple[int, ...]:
     Raises:
         UsageError: more checkpoints than steps.
     """
-    steps = tuple(int(s) for s in np.unique(np.linspace(total / count, total, count).round()))
-    if len(steps) < count or steps[0] < 1:
+    if count > total:
         raise UsageError(f"{count} checkpoints of {total} steps: expected at least one step each; train longer or keep fewer")
-    return steps
+    return tuple(int(s) for s in np.unique(np.linspace(total / count, total, count).round()))
 
 
 def kept_folder(out: Path, step: int) -> Path:
@@ -149,31 +151,32 @@ def _loop(
     run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, progress: Callable[[TrainProgress], None] | None, keep: frozenset[int]
 ) -> Iterator[int]:
     """Train to the end, and yield every step at which a checkpoint is to be kept, to the process that leads."""
-    since, losses, began = run.step, [], time.monotonic()
+    since, began = run.step, time.monotonic()
     while run.step < spec.steps:
-        losses.append(run.advance(run.draw()))
+        run.losses.append(run.advance(run.draw()))
         if out is not None and run.step in keep:
-            run.last_loss = float(np.mean(losses))
+            run.last_loss = float(np.mean(run.losses))
             yield run.step
+        if run.step % spec.log_every == 0 or run.step == spec.steps:
+            run.last_loss, run.losses = float(np.mean(run.losses)), []
+            now = time.monotonic()
+            rate = (run.step - since) / max(now - began, 1e-9)
+            report = TrainProgress(
+                step=run.step,
+                new=run.step - since,
+                total=spec.steps,
+                loss=run.last_loss,
+                learning_rate=spec.learning_rate_at(run.step - 1),
+                observations_per_s=rate * spec.batch,
+                eta_s=(spec.steps - run.step) / rate,
+            )
+            since, began = run.step, now
+            if out is not None:
+                append_log(
+                    out, {"step": report.step, "loss": report.loss, "learning_rate": report.learning_rate, "observations_per_s": report.observations_per_s}
+                )
+            if out is not None and progress is not None:
+                progress(report)
         if out is not None and run.step < spec.steps and (run.step in keep or run.step % spec.checkpoint_every_steps == 0):
-            write_resume(out, request, run.state())  # after what is kept: a kill between the two makes the same checkpoint again
-        if run.step % spec.log_every and run.step < spec.steps:
-            continue
-        now = time.monotonic()
-        rate = (run.step - since) / max(now - began, 1e-9)
-        run.last_loss = float(np.mean(losses))
-        report = TrainProgress(
-            step=run.step,
-            new=run.step - since,
-            total=spec.steps,
-            loss=run.last_loss,
-            learning_rate=spec.learning_rate_at(run.step - 1),
-            observations_per_s=rate * spec.batch,
-            eta_s=(spec.steps - run.step) / rate,
-        )
-        since, losses, began = run.step, [], now
-        if out is None:
-            continue
-        append_log(out, {"step": report.step, "loss": report.loss, "learning_rate": report.learning_rate, "observations_per_s": report.observations_per_s})
-        if progress is not None:
-            progress(report)
+            # After what is kept and logged: a kill between makes the same checkpoint and the same line again.
+            write_resume(out, request, run.state())
