@@ -103,6 +103,26 @@ def test_a_wrapped_env_keeps_our_contract() -> None:
         env.step(np.zeros(1, np.float32))
 
 
+def test_an_env_that_writes_into_one_buffer_does_not_change_what_was_observed() -> None:
+    class Thrifty(Slider):
+        buffer = np.zeros(2, np.float32)
+        picture = np.zeros((32, 32, 3), np.uint8)
+
+        def _see(self) -> Any:
+            self.buffer[:] = self.place, 0.5
+            self.picture[:] = self.render()
+            return {"eyes": {"top": self.picture}, "proprio": self.buffer}
+
+    for columns, length in ((None, 2), ((0,), 1)):
+        dimensions = tuple(dimension(f"slide{i}.pos", -2, 2) for i in range(length))
+        env = wrap(Thrifty, replace(MAP, state_columns=columns, state_spec=StateSpec(dimensions=dimensions, rate_hz=10.0)), image_size=32)
+        first, _ = env.reset(seed=4)
+        before = {name: value.copy() for name, value in first.items()}
+        env.step(np.array([0.2], np.float32))
+        for name, value in first.items():
+            np.testing.assert_array_equal(value, before[name])
+
+
 def test_failures_are_named_by_the_map() -> None:
     def named(info: Any) -> str:
         return "overran" if info["off"] else "timeout"

@@ -27,6 +27,7 @@ from simgap.rollouts.screen import read_screen, screen
 from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose, seed_of
 from simgap.statistics import ScreenVerdict
+from simgap.types import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,15 @@ def test_two_failures_of_a_group_are_filmed_whole_and_the_screen_makes_videos_of
         stream = container.streams.video[0]
         assert (stream.width, stream.height, float(stream.average_rate or 0)) == (2 * SIZE, SIZE, 20.0)
         assert sum(1 for _ in container.decode(stream)) in {r.steps for r in failed}
+
+
+def test_videos_are_named_after_failures_of_any_length_and_alphabet(records: list[RolloutRecord], tmp_path: Path) -> None:
+    whole = next(r for r in records if r.is_filmed_whole and not r.outcome.is_success)
+    modes = ["x" * 5000, "../../up", "\u5931\u6557", "a\0b\nc"]
+    videos = write_videos(tmp_path / "here", [replace(whole, seed=i, outcome=Outcome.failure(mode)) for i, mode in enumerate(modes)], 20.0)
+    assert len(set(videos)) == len(modes)
+    assert {v.parent for v in videos} == {tmp_path / "here"}
+    assert all(v.is_file() and len(v.name) < 128 and v.name.isascii() for v in videos)
 
 
 def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(spec: RolloutSpec, records: list[RolloutRecord]) -> None:

@@ -62,6 +62,12 @@ def test_a_convention_mismatch_names_the_joint_and_both_units(parent: Path, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_policy_file_has_no_weights_to_train_on_from(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text('{"kind": "openpi", "url": "ws://localhost:8000"}')
+    said(DataError, lambda: train([table()], None, replace(TINY, init_from=file), tmp_path / "out"), str(file), "is a file", "folder that `simgap train` wrote")
+
+
 def edited(parent: Path, out: Path, change: Callable[[dict[str, object]], None]) -> Path:
     out.mkdir()
     for file in parent.iterdir():

@@ -193,7 +193,8 @@ class WrappedEnv(TaskEnv):
         self.inner.close()
 
     def _observe(self) -> ObsDict:
-        vector = np.asarray(_picked(self._raw, self.mapping.state), dtype=np.float32).reshape(-1)
+        # A copy: an env may write every observation into one buffer, and records keep them all.
+        vector = np.array(_picked(self._raw, self.mapping.state), dtype=np.float32).reshape(-1)
         columns = self.mapping.state_columns
         return {**self._frames(), "state": vector if columns is None else vector[list(columns)]}
 

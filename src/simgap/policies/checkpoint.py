@@ -142,6 +142,8 @@ def read_card(path: Path) -> Card:
         DataError: missing, corrupt, or of an unknown schema; one line that names the file.
     """
     file = path / CARD
+    if path.is_file():
+        raise DataError(f"{path} is a file, and a checkpoint is the folder that `simgap train` wrote; give the folder: a policy elsewhere has no weights here")
     data = read_json(file)
     if not isinstance(data, dict):
         raise DataError(f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain")

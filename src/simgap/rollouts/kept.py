@@ -128,7 +128,8 @@ def run_arms(
             raise _EnoughError
 
     with contextlib.suppress(_EnoughError):
-        there = tuple(replace(a, spec=replace(a.spec, checkpoint=a.spec.checkpoint.resolve())) for a in arms)  # a cluster's workers stand elsewhere
+        # A cluster's workers stand elsewhere. Links stay: relative paths in a policy file start where it was named.
+        there = tuple(replace(a, spec=replace(a.spec, checkpoint=a.spec.checkpoint.absolute())) for a in arms)
         (runner or run_tasks)(_setup, (there, roll), todo, workers=workers, on_result=landed)
     return found
 

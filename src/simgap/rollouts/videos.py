@@ -12,6 +12,9 @@ from simgap.episodes.encoders import ENCODINGS, VideoEncoder
 from simgap.provenance import write_atomic
 from simgap.rollouts.record import RolloutRecord
 
+LONGEST_MODE = 60
+"""Characters of a failure's name in that of its video: wrapped envs name failures as they like, file systems take 255."""
+
 
 def write_videos(folder: Path, records: Iterable[RolloutRecord], rate_hz: float) -> list[Path]:
     """Write an H.264 video of every failure whose frames were all kept, and return the files.
@@ -31,7 +34,8 @@ def write_videos(folder: Path, records: Iterable[RolloutRecord], rate_hz: float)
         if even.size == 0:
             continue  # nothing of an image of one pixel can be seen
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{re.sub('[^A-Za-z0-9]+', '-', record.outcome.detail or str(record.outcome.kind))}-seed-{record.seed}.mp4"
+        mode = re.sub("[^A-Za-z0-9]+", "-", record.outcome.detail or str(record.outcome.kind))[:LONGEST_MODE]
+        path = folder / f"{mode}-seed-{record.seed}.mp4"
         write_atomic(path, encoder.encode(np.ascontiguousarray(even)))
         written.append(path)
     return written
