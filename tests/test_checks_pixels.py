@@ -155,6 +155,40 @@ def test_pixels_in_another_order_are_named_and_never_called_another_pose(env: Ar
     assert found.numbers["fitted"] == {}
 
 
+@pytest.mark.parametrize(
+    ("camera", "paint", "words", "factors"),
+    [
+        pytest.param("front", _mirrored, "mirrored left to right", {"light_azimuth_deg": -120.0}, marks=pytest.mark.slow),
+        ("wrist", _channels_exchanged, "red and blue", {"light_warmth": -1.0}),
+    ],
+)
+def test_pixels_in_another_order_under_another_light_are_named_and_no_wrong_light_is_fitted(
+    env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str, factors: dict[str, float]
+) -> None:
+    found = check_pixels(env, stills(env, cameras=(camera,), paint=paint, **factors))
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert words in found.numbers[camera]["rearranged"]
+    assert "under other light" in found.sentence
+    assert found.numbers["fitted"] == {}
+
+
+@pytest.mark.slow
+def test_a_mirror_before_a_camera_that_turned_right_is_not_called_one_that_turned_left(env: ArmPickEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "fit_group", fit_pixels.fit_group)
+    found = check_pixels(env, stills(env, paint=_mirrored, count=2, front_camera_yaw_deg=8.0))
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER), found.sentence
+    assert "mirrored left to right" in found.sentence
+    assert "under another camera pose" in found.sentence
+    assert found.numbers["front"]["pose"]["values"]["front_camera_yaw_deg"] == pytest.approx(8.0, abs=2.0)
+
+
+@pytest.mark.slow
+def test_a_moved_camera_under_another_light_is_in_no_mirror(env: ArmPickEnv) -> None:
+    found = check_pixels(env, stills(env, **CAMERA, light_intensity=0.6, light_warmth=0.5))
+    assert found.verdict is Verdict.BROKEN
+    assert "rearranged" not in found.numbers["front"]
+
+
 @pytest.mark.parametrize("pictures", [{}, {"front": []}, {"front": [], "wrist": []}])
 def test_without_stills_the_check_is_not_run_and_says_so(env: ArmPickEnv, pictures: dict[str, list[Still]]) -> None:
     found = check_pixels(env, pictures)
