@@ -4,7 +4,7 @@ The limit is MuJoCo alone: the same actions from the same conditions, stepped, d
 the whole of ``generate``: teacher, noise, judge, attempts thrown away, video encoding, parquet, syncs, statistics, fingerprint.
 They alternate in one run on one core, so that a busy machine slows both; CPU times are steadier where others use the core too.
 
-The last lines say what randomising looks costs: frames a second under a preset against ``nominal``. ``wide`` also moves the
+The last lines say what randomising costs: frames a second under a preset against ``nominal``, in short turns. ``wide`` also moves the
 plant, which makes episodes longer and the teacher fail more often; ``looks`` is ``nominal`` with the lamps, colours, cameras and
 sensor noise of ``wide`` alone.
 
@@ -18,6 +18,7 @@ import gc
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,9 +36,12 @@ from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS, ArmPickEnv  # noqa: E402
 from simgap.envs.factors import FactorRanges  # noqa: E402
 from simgap.episodes.encoders import CODECS  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
-from simgap.generation import GenerateSpec, generate  # noqa: E402
+from simgap.generation import BATCH, GenerateSpec, _Maker, dataset_spec, generate, recorded_env  # noqa: E402
+from simgap.teachers import make_teacher  # noqa: E402
 from simgap.types import Episode  # noqa: E402
 
+BATCHES = 12
+"""Of each preset, for what it costs."""
 SUBSTEPS = round(1.0 / RATE_HZ / TIMESTEP_S)
 
 
@@ -84,15 +88,28 @@ def main() -> None:
             alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
             ratio = float(np.median(limit / ours))
             print(f"{clock:4s} {name:8s} MuJoCo alone {alone:5.1f} episodes/s   generate {whole:5.1f} episodes/s   ratio {ratio:.2f}")
-        speed = {name: np.array([r.frames / getattr(r.ours, clock) for r in made]) for name, made in rounds.items()}
-        for name in ("looks", "wide"):
-            rates = [float(np.median(speed[n])) for n in (name, "nominal")]
-            print(
-                f"{clock:4s} {name:8s} {rates[0]:.0f} of {rates[1]:.0f} frames/s: randomising costs {1 - float(np.median(speed[name] / speed['nominal'])):.0%}"
-            )
+    for name, cost in _costs(spec, {name: ranges[name] for name in ("looks", "wide")}).items():
+        print(f"cpu  {name:8s} randomising costs {cost:.1%} of nominal's frames/s, {BATCHES} batches of {BATCH} episodes in turns")
     for name, made in rounds.items():
         episodes, attempts, frames = len(made) * options.episodes, sum(r.attempts for r in made), sum(r.frames for r in made)
         print(f"     {name:8s} {frames / episodes:.1f} frames an episode, {attempts / episodes:.2f} attempts an episode")
+
+
+def _costs(spec: GenerateSpec, others: Mapping[str, FactorRanges]) -> dict[str, float]:
+    """Return what presets cost of the frames a second of ``nominal``, workers taking turns batch by batch: rounds of minutes drift apart by more."""
+    with tempfile.TemporaryDirectory() as folder:
+        makers: dict[str, _Maker] = {}
+        for name, ranges in {"nominal": spec.ranges, **others}.items():
+            own = replace(spec, ranges=ranges, episodes=BATCH * (BATCHES + 1))
+            env = recorded_env(own, render=False)
+            makers[name] = _Maker(own, Path(folder) / name, dataset_spec(own, env, make_teacher(env)))
+        rates: dict[str, list[float]] = {name: [] for name in makers}
+        for batch in range(BATCHES + 1):  # the first warms up
+            for name, maker in makers.items():
+                began = time.process_time()
+                made = maker(range(BATCH * batch, BATCH * (batch + 1)))
+                rates[name].append(sum(m.frames for m in made) / (time.process_time() - began))
+    return {name: 1 - float(np.median(np.divide(rates[name][1:], rates["nominal"][1:]))) for name in others}
 
 
 def _looks() -> FactorRanges:
