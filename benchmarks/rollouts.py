@@ -3,7 +3,7 @@
 *Limit*: the same actions from the same conditions as ours took; MuJoCo's own step, render and read-back for exactly the frames the policy was
 shown, and one forward pass of the bare network for each batch it was asked. Nothing is judged, executed, normalised or kept.
 *Plain loop*: ``gymnasium.vector.SyncVectorEnv`` over envs that draw every step with ``mujoco.Renderer`` as it comes, and a policy that is asked
-one observation at a time and plays its chunk from a queue. It gets the same conditions and the same number of steps.
+one observation at a time and plays its chunk from a queue. It gets some of the same conditions and as many steps, and its time is scaled up: it is slow.
 
 All three run in this process, on one core and one torch thread, and take turns; CPU times are steadier where others use the machine.
 
@@ -64,7 +64,7 @@ def main() -> None:
         spent = {
             "ours": _cpu(lambda: records.extend(run_group(policy, envs, seeds, conditions, f"receding({options.replan})"))),  # noqa: B023  run at once
             "limit": _cpu(lambda: raw.play(records, options.replan)),  # noqa: B023
-            "plain": _cpu(lambda: plain.play(records)),  # noqa: B023
+            "plain": _cpu(lambda: plain.play(records[: _Plain.ENVS])) * GROUP / _Plain.ENVS,  # noqa: B023
         }
         if turn >= 0:
             steps += sum(r.steps for r in records)
@@ -184,21 +184,18 @@ class _Plain:
 
     def play(self, records: Sequence[RolloutRecord]) -> None:
         """Run as many steps from the same conditions, in the manner of a first script."""
-        for k in range(0, len(records), self.ENVS):
-            batch = records[k : k + self.ENVS]
-            factors = [dict(r.factors) for r in batch]
-            vector = gymnasium.vector.SyncVectorEnv([lambda env=env: env for env in self._envs[: len(batch)]])  # type: ignore[misc]
-            for env, values in zip(self._envs, factors, strict=False):
-                env.reset(options={"factors": values})
-            queues: list[list[Any]] = [[] for _ in batch]
-            seen = [env._observe() for env in self._envs[: len(batch)]]
-            for _ in range(round(sum(r.steps for r in batch) / len(batch))):
-                for row, queue in enumerate(queues):
-                    if not queue:
-                        images = {camera: seen[row][camera][None] for camera in self._policy.cameras}
-                        queue.extend(self._policy.predict(images, seen[row]["state"][None])[0][: self._replan])
-                obs, *_ = vector.step(np.stack([queue.pop(0) for queue in queues]))
-                seen = [{name: values[row] for name, values in obs.items()} for row in range(len(batch))]
+        vector = gymnasium.vector.SyncVectorEnv([lambda env=env: env for env in self._envs])  # type: ignore[misc]
+        for env, record in zip(self._envs, records, strict=True):
+            env.reset(options={"factors": dict(record.factors)})
+        queues: list[list[Any]] = [[] for _ in records]
+        seen = [env._observe() for env in self._envs]
+        for _ in range(round(sum(r.steps for r in records) / len(records))):
+            for row, queue in enumerate(queues):
+                if not queue:
+                    images = {camera: seen[row][camera][None] for camera in self._policy.cameras}
+                    queue.extend(self._policy.predict(images, seen[row]["state"][None])[0][: self._replan])
+            obs, *_ = vector.step(np.stack([queue.pop(0) for queue in queues]))
+            seen = [{name: values[row] for name, values in obs.items()} for row in range(len(records))]
 
 
 if __name__ == "__main__":
