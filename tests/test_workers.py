@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from simgap.errors import DataError, MachineError, SimgapError, UsageError
-from simgap.ray_driver import RayRunner, run_tasks_ray
+from simgap.ray_driver import RayRunner, _answers, run_tasks_ray
 from simgap.workers import run_tasks
 
 
@@ -284,3 +285,20 @@ def test_errors_and_deaths_on_ray_surface_as_they_do_here(setup: Callable[..., o
         gather_on_ray(setup, args, [1, 2, 3])
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_s_error_that_says_nothing_is_told_by_its_name() -> None:
+    class TaskError(Exception):
+        cause = KeyError()
+
+    class ActorError(Exception):
+        pass
+
+    for raised, said in ((TaskError(), r"could not answer \(KeyError\)"), (ActorError(), r"died \(ActorError\)")):
+
+        def get(_: object, raised: Exception = raised) -> None:
+            raise raised
+
+        ray = SimpleNamespace(get=get, exceptions=SimpleNamespace(RayActorError=ActorError, RayTaskError=TaskError))
+        with pytest.raises(MachineError, match=said):
+            _answers(ray, [object()])

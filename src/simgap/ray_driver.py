@@ -129,11 +129,15 @@ def _answers(ray: Any, references: Sequence[Any]) -> list[tuple[str, Any]]:
     try:
         found: list[tuple[str, Any]] = ray.get(list(references))
     except ray.exceptions.RayActorError as error:
-        first = str(error).strip().splitlines()[0]
-        raise MachineError(f"a worker of the Ray cluster died ({first}); run the same command again, it resumes") from error
+        raise MachineError(f"a worker of the Ray cluster died ({_first_line(error)}); run the same command again, it resumes") from error
     except ray.exceptions.RayTaskError as error:  # a result that could not be sent back
-        raise MachineError(f"a worker of the Ray cluster could not answer ({str(error.cause).splitlines()[0]})") from error
+        raise MachineError(f"a worker of the Ray cluster could not answer ({_first_line(error.cause)})") from error
     return found
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _raise_if_error(kind: str, value: Any) -> None:
@@ -179,8 +183,9 @@ def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
     try:
         ray.init(**here, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MachineError(f"the Ray cluster at {address!r} cannot be reached ({text}); start one with `ray start --head`, or use --ray local") from error
+        raise MachineError(
+            f"the Ray cluster at {address!r} cannot be reached ({_first_line(error)}); start one with `ray start --head`, or use --ray local"
+        ) from error
     try:
         yield
     finally:
