@@ -23,9 +23,8 @@ from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine, kept
 from simgap.rollouts.race_plot import draw_race
 from simgap.rollouts.record import RolloutRecord
-from simgap.rollouts.select import Raced, Selection, SelectSpec, candidates_of, report_winner, run_race, to_json
+from simgap.rollouts.select import Selection, SelectSpec, candidates_of, replay_race, report_winner, run_race, to_json
 from simgap.seeds import Purpose, seed_of
-from simgap.studies.selection import replay_race
 from simgap.types import Outcome
 
 RATES = {"step-2": 0.1, "step-10": 0.5, "step-20": 0.95, "step-100": 0.6}
@@ -100,7 +99,7 @@ def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(run_
     raced = found.raced
     assert raced.winner == "step-20"
     assert len(raced.outcomes["step-2"]) < len(raced.outcomes["step-20"])
-    assert raced.rollouts < spec.most
+    assert raced.trials <= spec.most < spec.full
     assert not set(found.report.outcomes) & set(raced.outcomes["step-20"])
     assert found.report.counts.n == 64
     assert found.curse.point == pytest.approx(raced.selected.successes / raced.selected.n - found.report.counts.successes / 64)
@@ -151,7 +150,7 @@ def test_a_race_replayed_from_full_outcomes_takes_the_same_winner_after_the_same
     seeds = [seed_of(Purpose.SELECT, 0, i) for i in range(192)]
     full = [{s: outcome_of(c.path.name, s, planted.rates) for s in seeds} for c in spec.candidates]
     winner, cost = replay_race(full)
-    assert (spec.candidates[winner].name, cost) == (raced.winner, raced.rollouts)
+    assert (spec.candidates[winner].name, cost) == (raced.winner, raced.trials)
 
 
 def test_report_seeds_that_one_winner_spent_are_refused_to_the_next(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_a_report_on_seeds_of_the_race_is_refused(run_folder: Path, planted: Pla
     raced = run_race(spec, tmp_path, workers=0)
     fresh = report_winner(spec, raced, tmp_path, workers=0)
     leaked = {**raced.outcomes[raced.winner], next(iter(fresh.report.outcomes)): Outcome.success()}
-    planted_leak = Raced(standing=raced.standing, outcomes={**raced.outcomes, raced.winner: leaked}, rollouts=raced.rollouts)
+    planted_leak = dataclasses.replace(raced, outcomes={**raced.outcomes, raced.winner: leaked})
     with pytest.raises(DataError, match="were in the race and in the report"):
         report_winner(spec, planted_leak, tmp_path, workers=0)
 

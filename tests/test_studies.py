@@ -20,11 +20,13 @@ from simgap.policies.checkpoint import read_card
 from simgap.policies.execution import parse_executor
 from simgap.rollouts import engine
 from simgap.rollouts.record import RolloutRecord
+from simgap.rollouts.select import replay_race
 from simgap.studies import execution
 from simgap.studies.checkpoints import steps_of, train_keeping
 from simgap.studies.execution import AVERAGED_DELTAS, Cell, ExecutionStudy, MeanOfDeltas, cells_of, rows_of, run_execution
 from simgap.studies.proxies import ProxyScores, critical_rows, held_out_episodes, score
-from simgap.studies.selection import Scored, analyse, replay_race
+from simgap.studies.resampled import last_largest, resampled
+from simgap.studies.selection import Scored, analyse
 from simgap.training.spec import TrainSpec
 from simgap.training.synthetic import find_the_square
 from simgap.types import Outcome
@@ -67,17 +69,36 @@ def test_each_selector_is_judged_by_seeds_that_it_never_saw_and_ordered_as_plant
     assert result.mean_regret == pytest.approx(0.95 - np.mean(RATES))
 
 
-def test_the_race_takes_the_same_checkpoint_as_full_evaluation_for_fewer_rollouts() -> None:
+def test_the_race_takes_the_same_checkpoint_as_full_evaluation_for_half_the_rollouts() -> None:
     by_name = {s.name: s for s in analyse(checkpoints(list(RATES), list(RATES))).selectors}
     assert by_name["race"].regret == by_name["full_evaluation"].regret == 0.0
     assert by_name["full_evaluation"].rollouts == 192 * len(RATES)
-    assert by_name["race"].rollouts < 0.7 * by_name["full_evaluation"].rollouts
+    assert by_name["race"].rollouts <= 0.5 * by_name["full_evaluation"].rollouts
 
 
-def test_a_replayed_race_of_equal_checkpoints_runs_to_the_end_and_of_one_stops_at_once() -> None:
-    same = [outcomes(0.8, 64, 3)] * 4
-    assert replay_race(same) == (0, 4 * 64)
-    assert replay_race(same[:1], round_seeds=8) == (0, 8)
+def test_a_race_of_equal_checkpoints_keeps_its_budget_and_takes_the_one_trained_longest() -> None:
+    same = [outcomes(0.8, 96, 3)] * 4
+    winner, cost = replay_race(same)
+    assert winner == 3
+    assert cost <= 0.5 * 4 * 96
+    assert replay_race(same, share=1.0) == (3, 4 * 96)
+
+
+def test_redrawn_seeds_say_what_each_closed_loop_selector_loses_and_costs() -> None:
+    rates = (0.5, 0.9, 0.9, 0.2)
+    select = [outcomes(rate, 96, 20 + i) for i, rate in enumerate(rates)]
+    found = {s.name: s for s in resampled(select, rates, np.random.default_rng(0), draws=20)}
+    assert (found["full_evaluation"].share, found["full_evaluation"].against_full) == (1.0, 0.0)
+    assert found["race"].share <= 0.5
+    assert found["race"].share <= found["race_without_budget"].share < 1.0
+    assert found["half_the_seeds"].share == 0.5
+    assert all(0.0 <= s.regret < 0.05 and s.low <= s.against_full <= s.high for s in found.values())
+    with pytest.raises(UsageError, match="same select seeds"):
+        resampled([select[0], outcomes(0.5, 95, 1)], rates[:2], np.random.default_rng(0))
+
+
+def test_equal_values_go_to_the_one_trained_longest() -> None:
+    assert last_largest([1.0, 3.0, 3.0, 2.0]) == 2
 
 
 # -- proxies

@@ -25,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="checkpoints, or folders of checkpoints")
     parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policies have)")
     parser.add_argument("-n", type=count, default=192, metavar="N", help="select seeds a checkpoint at most, in whole groups of 16 (default 192)")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=0.5,
+        metavar="X",
+        help="share of running all to -n that the race may cost; those that trail are set aside to keep it (default 0.5; 1 sets nobody aside)",
+    )
     parser.add_argument("--report-n", type=count, default=400, metavar="N", help="fresh seeds of the winner (default 400)")
     parser.add_argument("--report-seed", type=whole, metavar="N", help="root of the report seeds, which can be spent once (default: --seed)")
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
@@ -57,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         env=env.name,
         ranges=preset_of(env, args.factors),
         cap=args.n,
+        share=args.budget,
         report=args.report_n,
         seed=args.seed,
         report_seed=args.seed if args.report_seed is None else args.report_seed,
@@ -91,10 +99,12 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     show_lines(console, f"WINNER: {document['winner']} ({document['winner_path']})")
     for e in document["entrants"]:
         rate = f"{100 * e['successes'] / e['n']:5.1f} %" if e["n"] else "  no trial"
-        fate = "in" if e["stays"] else f"out, {e['beaten_by']} is better"
+        fate = f"out, {e['beaten_by']} is better" if not e["stays"] else f"set aside after {e['n']} seeds, not shown to be worse" if e["is_set_aside"] else "in"
         show_lines(console, f"  {e['letters']:4} {e['name']}: {e['successes']}/{e['n']} {rate}, {fate}")
     if document["not_told_apart"]:
         show_lines(console, f"  not shown to be worse than the winner: {', '.join(document['not_told_apart'])}")
+    if (missed := document["best_is_better_by_at_most"]) is not None:
+        show_lines(console, f"  the best of them is at most {100 * missed:.1f} points better than the winner ({document['confidence']:.0%}, sim)")
     curse = document["curse"]
     show_lines(
         console,

@@ -122,7 +122,8 @@ def _selection(args: argparse.Namespace) -> int:
     )
     rollouts = study.trainings * study.checkpoints * (study.select + study.truth)
     say(args, f"{study.trainings} trainings of {args.steps} steps and at most {rollouts} rollouts; killed at any moment, the same command goes on")
-    with progress(study.trainings * args.steps + rollouts, "steps and rollouts", args.quiet) as advance:
+    work = study.trainings * (args.steps + study.draws) + rollouts
+    with progress(work, "steps, rollouts and draws", args.quiet) as advance:
         results = run_selection(study, tables, args.out, workers=workers_of(args), progress=lambda stage, n: advance(n, stage))
     command = _command(args, [str(p) for p in args.data], study.truth)
     picture = draw_selection(results, args.page.with_suffix(".png"))

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from simgap.provenance import write_atomic
-from simgap.rollouts.select import Selection, running_rates
+from simgap.rollouts.select import Selection, in_order, running_rates
 
 PICTURE = "race.png"
 
@@ -21,7 +21,7 @@ def draw_race(selection: Selection) -> Path:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     last = 1
-    for entrant in reversed(raced.standing.entrants):
+    for entrant in reversed(in_order(raced)):
         n, rate = running_rates(raced.outcomes[entrant.name])
         if len(n) == 0:
             continue
@@ -31,13 +31,19 @@ def draw_race(selection: Selection) -> Path:
         axes.plot(n, 100 * rate, color=colour, linewidth=2.2 if is_winner else 1.0, zorder=3 if is_winner else 2, label=entrant.name if is_winner else None)
         if not entrant.stays:
             axes.plot(n[-1], 100 * rate[-1], "x", color="#a03030", markersize=5, zorder=4)
+        elif entrant.name in raced.set_aside:
+            axes.plot(n[-1], 100 * rate[-1], "o", color="#7a9cc0", markerfacecolor="white", markersize=4, zorder=4)
         axes.annotate(entrant.name, (n[-1], 100 * rate[-1]), xytext=(4, 0), textcoords="offset points", fontsize=7, va="center", color=colour)
     if report.point is not None and report.low is not None and report.high is not None:
         errors = [[100 * (report.point - report.low)], [100 * (report.high - report.point)]]
         axes.errorbar([last * 1.12], [100 * report.point], yerr=errors, fmt="o", color="#b3541e", capsize=4, zorder=5)
         axes.annotate(f"fresh seeds, n = {report.n}", (last * 1.12, 100 * report.point), xytext=(6, 0), textcoords="offset points", fontsize=7, color="#b3541e")
     axes.set(
-        xlim=(0, last * 1.3), ylim=(-3, 103), xlabel="select seeds", ylabel="success so far, %", title=f"{raced.winner} wins; crosses: shown not to be best"
+        xlim=(0, last * 1.3),
+        ylim=(-3, 103),
+        xlabel="select seeds",
+        ylabel="success so far, %",
+        title=f"{raced.winner} wins; crosses: shown not to be best, rings: set aside by the budget",
     )
     axes.grid(visible=True, alpha=0.3)
     picture = io.BytesIO()

@@ -20,10 +20,20 @@ from simgap.provenance import canonical_json, child_rng, content_hash, source_ha
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import Arm, run_arms
-from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose
-from simgap.statistics import Difference, Estimate, Quantity, Race, race, select_against_report, selection_optimism, tally, wilson
+from simgap.statistics import (
+    BudgetedRace,
+    Difference,
+    Entrant,
+    Quantity,
+    most_missed,
+    race_on_budget,
+    rejects_schedule,
+    select_against_report,
+    selection_optimism,
+    tally,
+)
 from simgap.types import Outcome
 from simgap.workers import TaskRunner
 
@@ -60,7 +70,9 @@ class SelectSpec:
     engine: str = "mujoco"
     renderer: str = "opengl"
     confidence: float = 0.95
-    """Chance with which a best checkpoint is kept."""
+    """Chance with which a best checkpoint is not called beaten."""
+    share: float = 0.5
+    """Budget of the race, as a share of running all to the cap; with 1 only those that are shown to be worse stop early."""
 
     def rollouts(self, candidate: Candidate, purpose: Purpose) -> RolloutSpec:
         """Return what is run of one candidate."""
@@ -83,41 +95,27 @@ class SelectSpec:
         return -(-self.cap // engine.GROUP)
 
     @property
-    def most(self) -> int:
-        """Rollouts of a race in which nobody is ever out."""
+    def looks(self) -> tuple[int, ...]:
+        """Select seeds of each round."""
+        return looks_of(self.groups)
+
+    @property
+    def full(self) -> int:
+        """Rollouts of running all to the cap."""
         return self.groups * engine.GROUP * len(self.candidates)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Raced:
-    """A finished race."""
-
-    standing: Race
-    outcomes: Mapping[str, Mapping[int, Outcome]]
-    """Candidate -> seed -> outcome, in the order of the seeds."""
-    rollouts: int
-
     @property
-    def winner(self) -> str:
-        """The candidate to report: of those still in the race the one with the highest rate, by name where rates are equal."""
-        return self.standing.entrants[0].name
-
-    @property
-    def selected(self) -> Estimate:
-        """The winner's rate on the seeds that chose it; too high."""
-        return tally(self.outcomes[self.winner].values()).estimate(wilson)
-
-    @property
-    def alike(self) -> tuple[str, ...]:
-        """Candidates still in the race beside the winner: none is shown to be worse."""
-        return tuple(n for n in self.standing.going_on if n != self.winner)
+    def most(self) -> int:
+        """Rollouts of a race in which nobody is shown to be worse."""
+        allowed = rejects_schedule(len(self.candidates), self.looks, self.share)
+        return sum(count * seeds for count, seeds in zip(allowed, self.looks, strict=True) if count > 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """A race, its report, and what the race added to the winner's rate."""
 
-    raced: Raced
+    raced: BudgetedRace
     report: ScreenReport
     curse: Difference
     """Rate on select seeds minus rate on report seeds."""
@@ -159,10 +157,15 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
     return tuple(Candidate(name=names[p], path=p, card=c, executor=executor or str(c.executor)) for p, c in cards.items())
 
 
-def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None, runner: TaskRunner | None = None) -> Raced:
-    """Race the candidates on select seeds until one is left or the cap is reached.
+def looks_of(groups: int) -> tuple[int, ...]:
+    """Return the seeds of each round of a race in whole groups."""
+    return tuple(engine.GROUP * min(ROUND_GROUPS, groups - first) for first in range(0, groups, ROUND_GROUPS))
 
-    All that are still in run the same groups, then :func:`simgap.statistics.race` drops those that are shown not to be best. Killed at
+
+def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None, runner: TaskRunner | None = None) -> BudgetedRace:
+    """Race the candidates on select seeds until one is left, the cap is reached or the budget is spent.
+
+    All that are still in run the same groups; see :func:`simgap.statistics.race_on_budget` for who stops. Killed at
     any moment and started again it goes on from the groups that are kept, and ends the same at any number of workers.
 
     Args:
@@ -174,22 +177,39 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
     """
     arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), folder=_home(spec, c, out)) for c in spec.candidates]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
-    outcomes: dict[str, dict[int, Outcome]] = {name: {} for name in place}
-    standing = race(outcomes, spec.confidence)
-    for first in range(0, spec.groups, ROUND_GROUPS):
-        groups = range(first, min(first + ROUND_GROUPS, spec.groups))
-        found = run_arms(arms, {place[n]: groups for n in standing.going_on}, workers=workers, progress=progress, films=False, runner=runner)
-        for name in standing.going_on:
-            ran: dict[int, list[RolloutRecord]] = found[place[name]]
-            outcomes[name] |= {r.seed: r.outcome for g in groups for r in ran[g]}
-        standing = race(outcomes, spec.confidence)
-        if standing.winner is not None:
-            break
-    return Raced(standing=standing, outcomes=outcomes, rollouts=sum(map(len, outcomes.values())))
+
+    def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
+        groups = range(look * ROUND_GROUPS, min((look + 1) * ROUND_GROUPS, spec.groups))
+        found = run_arms(arms, {place[n]: groups for n in names}, workers=workers, progress=progress, films=False, runner=runner)
+        return {n: {r.seed: r.outcome for g in groups for r in found[place[n]][g]} for n in names}
+
+    return race_on_budget(list(place), spec.looks, run, share=spec.share, confidence=spec.confidence)
+
+
+def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5, looks: Sequence[int] = ()) -> tuple[int, int]:
+    """Return whom a race over these outcomes would have taken, and after how many rollouts, without running any.
+
+    Looks, budget and rules are those of ``simgap select``.
+
+    Args:
+        outcomes: of each checkpoint on common seeds, in the order of the seeds.
+        confidence: of the race.
+        share: its budget.
+        looks: seeds of each look; those of ``simgap select`` by default.
+    """
+    rows = [list(row.items()) for row in outcomes]
+    looks = looks or looks_of(-(-max(map(len, rows)) // engine.GROUP))
+
+    def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
+        first = sum(looks[:look])
+        return {name: dict(rows[int(name)][first : first + looks[look]]) for name in names}
+
+    raced = race_on_budget([str(i) for i in range(len(rows))], looks, run, share=share, confidence=confidence)
+    return int(raced.winner), raced.trials
 
 
 def report_winner(
-    spec: SelectSpec, raced: Raced, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner | None = None
+    spec: SelectSpec, raced: BudgetedRace, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner | None = None
 ) -> Selection:
     """Score the winner on seeds that had no part in choosing it, and say what choosing had added.
 
@@ -207,11 +227,17 @@ def report_winner(
         rng = child_rng(spec.seed, "optimism")
         expected = selection_optimism([c.successes for c in counts], counts[0].n, rng=rng)
     curse = select_against_report(raced.selected, report.rate)
-    identity = [[content_hash(_identity(spec, c)) for c in spec.candidates], spec.groups, spec.report, spec.report_seed, spec.confidence]
+    identity = [[content_hash(_identity(spec, c)) for c in spec.candidates], spec.groups, spec.report, spec.report_seed, spec.confidence, spec.share]
     folder = out / f"select-{content_hash(identity)[:16]}"
     selection = Selection(raced=raced, report=report, curse=curse, expected=expected, folder=folder)
     write_atomic(folder / "selection.json", canonical_json(to_json(spec, selection)))
     return selection
+
+
+def in_order(raced: BudgetedRace) -> list[Entrant]:
+    """Return the entrants as they are shown: the winner, those that ran to the end, those set aside, last first, and those that are beaten."""
+    aside = {name: i for i, name in enumerate(reversed(raced.set_aside), 1)}
+    return sorted(raced.standing.entrants, key=lambda e: (e.name != raced.winner, not e.stays, aside.get(e.name, 0)))
 
 
 def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
@@ -234,15 +260,18 @@ def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
                 "wilson": [e.rate.low, e.rate.high],
                 "voids": e.voids,
                 "stays": e.stays,
+                "is_set_aside": e.name in raced.set_aside,
                 "beaten_by": e.beaten_by,
                 "letters": raced.standing.letters[e.name],
             }
-            for e in raced.standing.entrants
+            for e in in_order(raced)
         ],
         "method": raced.standing.method,
         "confidence": spec.confidence,
-        "rollouts": raced.rollouts,
-        "rollouts_without_race": spec.most,
+        "share": spec.share,
+        "rollouts": raced.trials,
+        "rollouts_without_race": spec.full,
+        "best_is_better_by_at_most": most_missed(raced.outcomes, raced.winner, spec.confidence),
         "select": {"seed": spec.seed, "successes": raced.selected.successes, "n": raced.selected.n, "wilson": [raced.selected.low, raced.selected.high]},
         "report": {"seed": spec.report_seed, **report.to_json()},
         "curse": {"points": curse.point, "interval": [curse.low, curse.high], "method": curse.method},

@@ -31,6 +31,7 @@ from simgap.statistics.power import (
 from simgap.statistics.proportions import Estimate, clopper_pearson, clopper_pearson_bound, jeffreys, wilson
 from simgap.statistics.quantities import Quantity
 from simgap.statistics.racing import Entrant, PairClaim, Race, eliminations, race, select_against_report, selection_optimism
+from simgap.statistics.rejects import BudgetedRace, most_missed, race_on_budget, rejects_schedule
 from simgap.statistics.score import miettinen_nurminen, non_inferiority, score_statistic
 from simgap.statistics.screening import (
     ScreenCourse,
@@ -57,6 +58,7 @@ from simgap.statistics.tally import Tally, tally
 
 __all__ = [
     "Agreement",
+    "BudgetedRace",
     "CappedComparison",
     "CappedDesign",
     "ComparisonVerdict",
@@ -127,6 +129,7 @@ __all__ = [
     "mcnemar",
     "miettinen_nurminen",
     "mmrv",
+    "most_missed",
     "newcombe_difference",
     "newcombe_paired",
     "non_inferiority",
@@ -140,6 +143,8 @@ __all__ = [
     "power_of_paired",
     "prediction_powered",
     "race",
+    "race_on_budget",
+    "rejects_schedule",
     "rule_of_three",
     "run_screen",
     "score_statistic",

@@ -19,15 +19,16 @@ from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
 from simgap.policies.checkpoint import load_policy, read_card
 from simgap.policies.execution import Mode, parse_executor
-from simgap.provenance import canonical_json, content_hash, read_json, source_hash, write_atomic
+from simgap.provenance import canonical_json, child_rng, content_hash, read_json, source_hash, write_atomic
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import Arm, run_arms
-from simgap.rollouts.select import ROUND_GROUPS
+from simgap.rollouts.select import replay_race
 from simgap.seeds import Purpose
-from simgap.statistics import mmrv, pearson, race, spearman, tally
+from simgap.statistics import mmrv, pearson, spearman, tally
 from simgap.studies.checkpoints import steps_of, train_keeping
 from simgap.studies.proxies import PROXIES, ProxyScores, held_out_episodes, score
+from simgap.studies.resampled import FULL, RACE, ResampledSelector, last_largest, resampled
 from simgap.training.spec import TrainSpec
 from simgap.types import Outcome
 
@@ -49,6 +50,8 @@ class SelectionStudy:
     seed: int = 0
     engine: str = "mujoco"
     confidence: float = 0.95
+    draws: int = 200
+    """Of the select seeds, to say how much of a regret is luck."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +97,8 @@ class TrainingResult:
     selectors: tuple[SelectorResult, ...]
     mean_regret: float
     """Of taking any checkpoint at random."""
+    resampled: tuple[ResampledSelector, ...] = ()
+    """The closed-loop selectors over draws of the select seeds."""
 
 
 def run_selection(
@@ -106,7 +111,7 @@ def run_selection(
         tables: data of one env.
         out: folder.
         workers: processes of the rollouts; 0 runs in this one.
-        progress: called with a stage (``steps`` or ``rollouts``) and how many are new.
+        progress: called with a stage (``steps``, ``rollouts`` or ``draws``) and how many are new.
 
     Raises:
         UsageError: fewer than three checkpoints, which no correlation can order.
@@ -122,7 +127,7 @@ def run_selection(
         proxies = [_proxies(path, tables, plan.held_out_rows) for path in paths]
         chosen, truth = (_outcomes(study, paths, purpose, folder, workers, progress) for purpose in (Purpose.SELECT, Purpose.REPORT))
         scored = [Scored(step=s, proxies=p, select=c, truth=t) for s, p, c, t in zip(at, proxies, chosen, truth, strict=True)]
-        results.append(analyse(scored, spec.seed, study.confidence))
+        results.append(_redrawn(analyse(scored, spec.seed, study.confidence), scored, study, progress))
     write_atomic(out / "selection.json", canonical_json([asdict(r) for r in results]))
     return results
 
@@ -137,15 +142,15 @@ def analyse(scored: Sequence[Scored], seed: int = 0, confidence: float = 0.95) -
     scores: dict[str, list[float]] = {name: [float(getattr(c.proxies, name)) for c in scored] for name in PROXIES}
     total = sum(len(c.select) for c in scored)
     found = []
-    for name, values in {**scores, "full_evaluation": full}.items():
-        best = int(np.argmax(values))
+    for name, values in {**scores, FULL: full}.items():
+        best = last_largest(values)
         rho, r = spearman(real=rates, sim=values), pearson(real=rates, sim=values)
         violation = mmrv(real=rates, sim=values, ties="strict")
-        cost = total if name == "full_evaluation" else 0
+        cost = total if name == FULL else 0
         found.append(_result(name, scored[best].step, rates, best, cost, rho, r, violation))
     found.append(_result("last", scored[-1].step, rates, len(scored) - 1, 0, None, None, None))
     winner, cost = replay_race([c.select for c in scored], confidence)
-    found.append(_result("race", scored[winner].step, rates, winner, cost, None, None, None))
+    found.append(_result(RACE, scored[winner].step, rates, winner, cost, None, None, None))
     return TrainingResult(
         seed=seed,
         steps=tuple(c.step for c in scored),
@@ -155,34 +160,18 @@ def analyse(scored: Sequence[Scored], seed: int = 0, confidence: float = 0.95) -
     )
 
 
+def _redrawn(result: TrainingResult, scored: Sequence[Scored], study: SelectionStudy, progress: Callable[[str, int], None] | None) -> TrainingResult:
+    told = None if progress is None else lambda n: progress("draws", n)
+    rng = child_rng(result.seed, "resampled selection")
+    select = [c.select for c in scored]
+    return replace(result, resampled=resampled(select, result.rates, rng, draws=study.draws, confidence=study.confidence, progress=told))
+
+
 def _result(
     name: str, step: int, rates: np.ndarray[Any, np.dtype[np.float64]], best: int, cost: int, rho: float | None, r: float | None, violation: float | None
 ) -> SelectorResult:
     regret = float(rates.max() - rates[best])
     return SelectorResult(name=name, step=step, regret=regret, rollouts=cost, spearman=rho, pearson=r, mmrv=violation)
-
-
-def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, round_seeds: int | None = None) -> tuple[int, int]:
-    """Return whom a race over these outcomes would have taken, and after how many rollouts, without running any.
-
-    The same looks as ``simgap select``: after every round of seeds those that are out stop.
-
-    Args:
-        outcomes: of each checkpoint on common seeds, in the order of the seeds.
-        confidence: of the race.
-        round_seeds: seeds between two looks.
-    """
-    size = round_seeds or ROUND_GROUPS * engine.GROUP
-    names = [f"{i:04d}" for i in range(len(outcomes))]
-    seen: dict[str, dict[int, Outcome]] = {name: {} for name in names}
-    standing = race(seen, confidence)
-    for start in range(0, max(map(len, outcomes)), size):
-        for name in standing.going_on:
-            seen[name] |= dict(list(outcomes[int(name)].items())[start : start + size])
-        standing = race(seen, confidence)
-        if standing.winner is not None:
-            break
-    return int(standing.entrants[0].name), sum(map(len, seen.values()))
 
 
 def _rate(outcomes: Mapping[int, Outcome]) -> float:

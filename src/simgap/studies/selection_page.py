@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simgap.provenance import write_atomic
+from simgap.studies.resampled import FULL, HALF, NO_BUDGET, RACE
 from simgap.studies.selection import SelectionStudy, SelectorResult, TrainingResult
 
 WORDS = {
@@ -16,8 +17,14 @@ WORDS = {
     "critical_error": "lowest error at critical steps",
     "chunk_consistency": "most consistent chunks",
     "last": "the last one",
-    "full_evaluation": "full evaluation",
-    "race": "race",
+    FULL: "full evaluation",
+    RACE: "race",
+}
+REDRAWN = {
+    FULL: "full evaluation",
+    RACE: "race: beaten ones drop out, trailing ones are set aside to keep the budget",
+    NO_BUDGET: "race without a budget: only beaten ones drop out",
+    HALF: "everyone on half the seeds",
 }
 
 
@@ -28,7 +35,7 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "",
         f"{study.trainings} trainings in {study.env} ({study.ranges.name}), {study.checkpoints} checkpoints each. Every checkpoint ran {study.truth} report",
         f"seeds, by which all are judged, and {study.select} select seeds, by which full evaluation and the race choose. Regret: points of success lost",
-        "against the best of that training. The race's rollouts are those it would have run. Made by",
+        "against the best of that training; of equals a selector takes the one trained longest. The race's rollouts are those it would have run. Made by",
         "",
         f"    {command}",
         "",
@@ -46,7 +53,7 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
     lines.append(f"| any, at random | {random} | {100 * np.mean([r.mean_regret for r in results]):.1f} | 0 | | | |")
     lines += [
         "",
-        _race_words(results),
+        *_redrawn_lines(results),
         "",
         "| training | " + " | ".join(f"step {s}" for s in results[0].steps) + " |",
         "|" + "---|" * (len(results[0].steps) + 1),
@@ -59,7 +66,7 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "- Checkpoints of one training share the trend that more training is better; a correlation over them says little about ranking different policies.",
         f"- True rates have noise of their own: at {study.truth} seeds and 90 % about {100 * np.sqrt(0.09 / study.truth):.0f} points standard deviation;",
         "  the best of them looks better than it is, and every regret is a little too large.",
-        "- The teacher's data are clean and many. With few human demonstrations validation loss is reported to do worse.",
+        "- The teacher's data are clean. With few human demonstrations validation loss is reported to do worse.",
         "- Evidence of kind `sim`: which checkpoint is best on hardware is another question.",
         "",
     ]
@@ -75,11 +82,25 @@ def _mmrv(own: Sequence[SelectorResult]) -> str:
     return ", ".join(f"{100 * s.mmrv:.1f}" for s in own if s.mmrv is not None)
 
 
-def _race_words(results: Sequence[TrainingResult]) -> str:
-    race, full = ([s for r in results for s in r.selectors if s.name == name] for name in ("race", "full_evaluation"))
+def _redrawn_lines(results: Sequence[TrainingResult]) -> list[str]:
+    """Return what the closed-loop selectors lose and cost over draws of the select seeds, and one sentence on the race."""
+    race, full = ([s for r in results for s in r.selectors if s.name == name] for name in (RACE, FULL))
     share = sum(s.rollouts for s in race) / max(1, sum(s.rollouts for s in full))
     gap = 100 * (np.mean([s.regret for s in race]) - np.mean([s.regret for s in full]))
-    return f"The race took {share:.0%} of full evaluation's rollouts; its mean regret differs by {gap:+.1f} points."
+    lines = [
+        f"On these seeds the race took {share:.0%} of full evaluation's rollouts; its mean regret differs by {gap:+.1f} points. Seeds drawn again with",
+        "replacement, the same for every selector, say how much of that is luck:",
+        "",
+        "| taken by | rollouts, share of full | regret, points, by training | against full evaluation, points: mean, middle 95 % of draws, by training |",
+        "|---|---|---|---|",
+    ]
+    for name, words in REDRAWN.items():
+        own = [s for r in results for s in r.resampled if s.name == name]
+        if not own:
+            continue
+        against = "" if name == FULL else ", ".join(f"{100 * s.against_full:+.1f} ({100 * s.low:+.1f} to {100 * s.high:+.1f})" for s in own)
+        lines.append(f"| {words} | {np.mean([s.share for s in own]):.0%} | {', '.join(f'{100 * s.regret:.1f}' for s in own)} | {against} |")
+    return lines
 
 
 def draw_selection(results: Sequence[TrainingResult], path: Path) -> Path:
