@@ -23,6 +23,8 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         if shown["stopped_early"]:
             show_lines(console, f"  decided after {shown['rollouts']} of at most {shown['cap']} rollouts; the interval holds at every look")
         show_lines(console, *(f"  {m['name']}: {m['verdict']}. {m['sentence']}" for m in shown.get("motion", ())))
+        if shown["timing_sentence"]:
+            show_lines(console, f"  {shown['timing_sentence']}")
         show_lines(console, f"  outcomes, film strips, traces and videos of failures: {shown['path']}")
     for found in document["differences"]:
         print_difference(console, found)

@@ -215,6 +215,7 @@ def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpe
 
 
 def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport]) -> dict[str, Any]:
+    from simgap.rollouts.timing import in_words, read_timing
     from simgap.statistics import ScreenVerdict, what_n_cannot_show
 
     screens = [
@@ -226,6 +227,8 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
             "is_recommended": arm.executor == arm.card.executor,
             **report.to_json(),
             "sentences": list(dict.fromkeys([str(report.rate), str(report.exact)])),
+            "timing": (timing := read_timing(report.path)),
+            "timing_sentence": None if timing is None else in_words(timing, env.action_spec.rate_hz),
         }
         for arm, report in zip(arms, reports, strict=True)
     ]

@@ -45,6 +45,8 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
     """Factors an operator sets up and can measure on the table or floor; the others are the world's own."""
     modes: tuple[str, ...] = ()
     """Ways in which the task can be done; where there are several, ``info["mode"]`` of the last step says which was taken, or is empty."""
+    contact_names: tuple[str, ...] = ()
+    """What :meth:`contacts` tells, in its order; empty where an env cannot tell."""
     renders: bool = True
     """False leaves frames black; may be switched between steps."""
 
@@ -113,6 +115,10 @@ class TaskEnv(gymnasium.Env[ObsDict, NDArray[np.float32]]):
         Frames have the env's size unless another is given; ``alone`` draws the target as if nothing else were there.
         """
         raise UsageError(f"env {self.name!r} has no segmentation; pixels on target cannot be measured in it")
+
+    def contacts(self) -> NDArray[np.bool_]:
+        """Return what the robot touches now, one truth value for each of :attr:`contact_names`; privileged."""
+        return np.zeros(0, dtype=np.bool_)
 
     def look(self) -> Any:
         """Return what :meth:`draw` needs to show this moment later in the same episode, or None where frames have to be drawn at once."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec, StateSpec
 from simgap.envs.base import ObsDict, TaskEnv
+from simgap.envs.contacts import ContactTable
 from simgap.envs.engines import Engine
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.landmarks import CameraPose, Landmark
@@ -33,6 +34,8 @@ class World(Protocol):
     camera_id: Mapping[str, int]
     landmark_geoms: Sequence[Sequence[int]]
     """Geom ids of each landmark, in the order of :meth:`landmarks`."""
+    contact_table: ContactTable
+    """What the robot may touch, by name."""
 
     def apply(self, values: FactorValues) -> None:
         """Set every factor, then put everything at its start."""
@@ -135,6 +138,7 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         self.cameras, self.image_size, self.horizon_steps = settings.cameras, image_size, settings.horizon_steps
         self.failure_modes = settings.failure_modes
         self.factor_space, self.presets = settings.factor_space, settings.presets
+        self.contact_names = world.contact_table.names
         self.placement_factors, self.modes = settings.placement_factors, settings.modes
         self.ranges = ranges or settings.presets["nominal"]
         self.renders = render
@@ -299,6 +303,10 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         for index, ids in enumerate(world.landmark_geoms):
             lookup[list(ids)] = index
         return lookup[geoms]
+
+    def contacts(self) -> NDArray[np.bool_]:
+        """Return what the robot touches after the last step."""
+        return self.world.contact_table.read(self.world.engine.contacts())
 
     def look(self) -> Look:
         """Return where everything that cameras see is now."""

@@ -6,6 +6,7 @@ so the same spec gives the same bytes at any number of workers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -137,7 +138,11 @@ def run_group(
 
 def _ask(policy: Policy, asking: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int) -> None:
     """Hand every slot that asks a chunk, by one forward pass."""
-    chunks = ask(policy, *_seen(asking, frames, step))
+    began = time.perf_counter()
+    seen = _seen(asking, frames, step)
+    drawn = time.perf_counter()
+    chunks = ask(policy, *seen)
+    asking[0].forwards.append((drawn - began, time.perf_counter() - drawn, len(asking)))
     for slot, chunk in zip(asking, chunks, strict=True):
         slot.executor.submit(chunk, step)
 
@@ -211,13 +216,19 @@ class _Slot:
         self.values = values
         executor.reset(seed)
         self.record: RolloutRecord | None = None
+        self.forwards: list[tuple[float, float, int]] = []
         self._rows: list[tuple[NDArray[np.float32], ExecutedAction]] = []
+        self._contacts: list[NDArray[np.bool_]] = []
+        self._step_s: list[float] = []
 
     def advance(self, step: int, *, films_failure: bool = False) -> None:
         sent = self.executor.act(step)
         self._rows.append((self.obs["state"], sent))
+        self._contacts.append(self.eyes.env.contacts())
         self.eyes.see(self.obs)
+        began = time.perf_counter()
         self.obs, _, _, _, info = self.eyes.env.step(sent.action)
+        self._step_s.append(time.perf_counter() - began)
         if "outcome" in info:
             self.record = self._close(info["outcome"], str(info.get("mode", "")), films_failure=films_failure)
 
@@ -232,6 +243,10 @@ class _Slot:
             age=np.array([sent.age for _, sent in self._rows], dtype=np.float32),
             n_averaged=np.array([sent.n_averaged for _, sent in self._rows], dtype=np.int32),
             disagreement=np.array([np.nan if sent.disagreement is None else sent.disagreement for _, sent in self._rows], dtype=np.float32),
+            contacts=np.stack(self._contacts) if self.eyes.env.contact_names else None,
+            contact_names=self.eyes.env.contact_names,
+            forwards=np.array(self.forwards, dtype=np.float32).reshape(-1, 3),
+            step_s=np.array(self._step_s, dtype=np.float32),
             film=self.eyes.film(keep),
             film_steps=keep,
             mode=mode,

@@ -36,6 +36,16 @@ class RolloutRecord:
     """``(T,)`` predictions behind each action."""
     disagreement: NDArray[np.float32] | None = None
     """``(T,)`` between those predictions, as a share of the limits; NaN where fewer than two were averaged."""
+    contacts: NDArray[np.bool_] | None = None
+    """``(T, C)`` what the robot touched when each action was sent, by :attr:`contact_names`; None where the env cannot tell."""
+    contact_names: tuple[str, ...] = ()
+    forwards: NDArray[np.float32] | None = None
+    """``(k, 3)`` seconds of drawing, seconds of the forward pass, and observations in it, of each batch that this episode was first in.
+
+    Wall time: not kept in traces, not equal between runs.
+    """
+    step_s: NDArray[np.float32] | None = None
+    """``(T,)`` wall seconds of each step of the env, as :attr:`forwards`."""
     mode: str = ""
     """Which of the env's ways the episode took; empty where there is one way, or none was taken."""
 

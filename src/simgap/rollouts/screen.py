@@ -19,6 +19,7 @@ from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import run_kept
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
 from simgap.rollouts.spent import claim
+from simgap.rollouts.timing import write_timing
 from simgap.rollouts.traces import write_records
 from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose
@@ -203,6 +204,7 @@ def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord], rate_hz
     np.savez_compressed(films, **arrays)
     write_atomic(folder / "films.npz", films.getvalue())
     write_records(folder / TRACES, records, films=False)
+    write_timing(folder, records)
     write_atomic(folder / "screen.json", canonical_json({"stamp": stamp.to_json(), "rollouts": [r.to_json() for r in records]}))
 
 

@@ -17,7 +17,7 @@ from simgap.rollouts.record import RolloutRecord, outcome_from_json
 
 LARGEST_BYTES = 2 << 30
 """Of one file, on disk or unpacked: a group of 16 with films of two 480 px cameras takes a sixteenth of it."""
-_OPTIONAL = ("n_averaged", "disagreement")
+_OPTIONAL = ("n_averaged", "disagreement", "contacts")
 
 
 def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool = True) -> None:
@@ -32,6 +32,8 @@ def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool =
     for record in records:
         arrays |= {f"{record.seed}/{name}": getattr(record, name) for name in ("state", "action", "age")}
         arrays |= {f"{record.seed}/{name}": value for name in _OPTIONAL if (value := getattr(record, name)) is not None}
+        if record.contacts is not None:
+            arrays[f"{record.seed}/contact_names"] = np.array(record.contact_names)
         if films:
             arrays |= {f"{record.seed}/film/{camera}": frames for camera, frames in record.film.items()}
             arrays[f"{record.seed}/film_steps"] = np.array(record.film_steps, dtype=np.int64)
@@ -83,5 +85,7 @@ def _record(row: Mapping[str, Any], arrays: Mapping[str, Any]) -> RolloutRecord:
         film_steps=tuple(int(i) for i in arrays.get(f"{seed}/film_steps", ())),
         n_averaged=arrays.get(f"{seed}/n_averaged"),
         disagreement=arrays.get(f"{seed}/disagreement"),
+        contacts=arrays.get(f"{seed}/contacts"),
+        contact_names=tuple(str(name) for name in arrays.get(f"{seed}/contact_names", ())),
         mode=str(row.get("mode", "")),
     )

@@ -13,6 +13,7 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
 from simgap.envs.arm.model import KP, KV
 from simgap.envs.arm.scene import ArmScene
+from simgap.envs.contacts import ContactTable
 from simgap.envs.engines import Engine
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorValues
@@ -41,6 +42,10 @@ class ArmWorld:
         self.moving_jaw = model.geom("moving_jaw").id
         self.grasp_site = model.site("grasp").id
         self.table = model.geom("table").id
+        jaws = {"fixed_jaw": [self.fixed_jaw], "moving_jaw": [self.moving_jaw]}
+        rest = set(geoms_under(model, int(model.body("base").id))) - {self.fixed_jaw, self.moving_jaw}
+        cubes = {cube.name: [geom] for cube, geom in zip(scene.cubes, self.cube_geom, strict=True)}
+        self.contact_table = ContactTable({**jaws, "arm": rest}, {**cubes, **self.fixture_geoms, "table": [self.table]})
         self._lamps = Lamps(model)
         self._mounts = [CameraMount(model, name) for name in ("front", "wrist")]
         self.camera_id: Mapping[str, int] = {name: mount.id for name, mount in zip(("front", "wrist"), self._mounts, strict=True)}
@@ -153,6 +158,15 @@ class ArmWorld:
         model.actuator_biasprm[:, 1] = -KP * gain
         model.actuator_biasprm[:, 2] = -KV
         self.offset_deg[:5] = [values[f"{joint}_zero_offset_deg"] for joint in SO101_JOINTS[:5]]
+
+
+def geoms_under(model: Any, root: int) -> list[int]:
+    """Return the ids of the geoms of a body and of all that hang on it."""
+    bodies = {root}
+    for body in range(root + 1, int(model.nbody)):  # parents come before their children
+        if int(model.body_parentid[body]) in bodies:
+            bodies.add(body)
+    return [geom for body in sorted(bodies) for geom in geoms_of(model, body)]
 
 
 def geoms_of(model: Any, body: int) -> list[int]:

@@ -14,6 +14,7 @@ from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CONES
 from simgap.envs.car.layout import Spot, layout
 from simgap.envs.car.model import BANDS, BODY_RADII_M, CONE_CONTACT_RADIUS_M, CORNERS_MASS_KG, FOOT_RADIUS_M, ORANGE, SERVO_DAMPING, TIERS
+from simgap.envs.contacts import ContactTable
 from simgap.envs.engines import Engine
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.factors import FactorValues
@@ -76,6 +77,7 @@ class CarWorld:
         self._pattern_body = int(model.body("floor_pattern").id)
         self._pattern = [geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) == self._pattern_body]
         self._walls = [int(model.geom(f"wall_{side}").id) for side in ("ahead", "behind", "left", "right")]
+        self.contact_table = ContactTable({"car": self.car_geoms}, {name: [geom] for name, geom in zip(CONES, self.cone_geom, strict=True)})
         self._lamps, self._camera = Lamps(model), CameraMount(model, "onboard")
         self.camera_id: Mapping[str, int] = {"onboard": self._camera.id}
         self._nominal_mass = (float(model.body_mass[self._car_body]), model.body_inertia[self._car_body].copy())

@@ -28,6 +28,10 @@ class Engine(Protocol):
         """Move by a time, a whole number of time steps, under the commands in ``data.ctrl``."""
         ...
 
+    def contacts(self) -> list[tuple[int, int]]:
+        """Return the pairs of geoms in contact; a pair that touches in several points may be there more than once."""
+        ...
+
     def touching(self, geom: int) -> NDArray[np.int32]:
         """Return the ids of geoms in contact with one geom."""
         ...

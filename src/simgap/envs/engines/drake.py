@@ -93,12 +93,18 @@ class DrakeEngine:
             self._simulator.AdvanceTo((self._steps - 0.5) * self._timestep_s)
             self._write_back()
             if self._sleep is not None and self._steps == look:
-                self._sleep.look(self._data, self._root, self._context, self._touching())
+                self._sleep.look(self._data, self._root, self._context, self.contacts())
                 self._contacts = None
+
+    def contacts(self) -> list[tuple[int, int]]:
+        """Return the pairs of geoms in contact, found once a look."""
+        if self._contacts is None:
+            self._contacts = self._find_contacts() + ([] if self._sleep is None else self._sleep.contacts())
+        return self._contacts
 
     def touching(self, geom: int) -> NDArray[np.int32]:
         """Return the ids of geoms in contact with one geom."""
-        others = [b if a == geom else a for a, b in self._touching() if geom in (a, b)]
+        others = [b if a == geom else a for a, b in self.contacts() if geom in (a, b)]
         return np.array(sorted(set(others)), dtype=np.int32)
 
     def servo_torque(self, actuator: int) -> float:
@@ -136,12 +142,6 @@ class DrakeEngine:
         self._simulator.Initialize()
         self._contacts = None
         mujoco.mj_copyData(self._data, self._model, snapshot.data)
-
-    def _touching(self) -> list[tuple[int, int]]:
-        """Return the pairs of geoms in contact, found once a look."""
-        if self._contacts is None:
-            self._contacts = self._find_contacts() + ([] if self._sleep is None else self._sleep.contacts())
-        return self._contacts
 
     def _find_contacts(self) -> list[tuple[int, int]]:
         if not self._steps:

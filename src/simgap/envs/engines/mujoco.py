@@ -34,6 +34,10 @@ class MujocoEngine:
         """Step without returning to Python in between."""
         mujoco.mj_step(self._model, self._data, nstep=round(seconds / self._timestep_s))
 
+    def contacts(self) -> list[tuple[int, int]]:
+        """Return the pairs of geoms in contact."""
+        return [(a, b) for a, b in self._data.contact.geom.tolist()]
+
     def touching(self, geom: int) -> NDArray[np.int32]:
         """Return the ids of geoms in contact with one geom."""
         pairs = self._data.contact.geom.tolist()  # a dozen: sooner looked through here than in numpy
