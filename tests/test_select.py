@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -21,6 +22,7 @@ from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import CARD, KEPT
 from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine, kept
+from simgap.rollouts import select as select_module
 from simgap.rollouts.race_plot import draw_race
 from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.select import Selection, SelectSpec, candidates_of, replay_race, report_winner, run_race, to_json
@@ -79,8 +81,14 @@ class Planted:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     runner = Planted(dict(RATES))
-    monkeypatch.setattr(kept, "run_tasks", runner)
+    stand_in(monkeypatch, runner)
     return runner
+
+
+def stand_in(patch: pytest.MonkeyPatch, runner: Any) -> None:
+    """Put a runner in place of those of races and of reports."""
+    patch.setattr(kept, "run_tasks", runner)
+    patch.setattr(select_module, "StandingWorkers", lambda: contextlib.nullcontext(runner))
 
 
 def spec_of(folder: Path, **changes: Any) -> SelectSpec:
@@ -115,7 +123,7 @@ def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(run_
 def test_a_race_ends_the_same_in_any_order_of_work_and_after_any_kill(data: st.DataObject, run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     spec, runner = spec_of(run_folder, cap=96), Planted(dict(RATES))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "run_tasks", runner)
+        stand_in(patch, runner)
         alone = run_race(spec, tmp_path_factory.mktemp("alone"), workers=0)
         ran_alone, runner.ran = set(runner.ran), []
         out = tmp_path_factory.mktemp("again")
@@ -229,7 +237,7 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     assert main(words) == 1
     page = capsys.readouterr().out
     others = [words[0], str(run_folder / "step-20"), str(run_folder / "step-100"), *words[3:]]
-    monkeypatch.setattr(kept, "run_tasks", None)  # refused before the first rollout
+    stand_in(monkeypatch, None)  # refused before the first rollout
     assert main(others) == 2
     assert "--report-seed" in capsys.readouterr().err
     assert all(word in page for word in ("WINNER", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from simgap.errors import DataError, MachineError, SimgapError, UsageError
 from simgap.ray_driver import RayRunner, _answers, run_tasks_ray
-from simgap.workers import run_tasks
+from simgap.workers import StandingWorkers, run_tasks
 
 
 def squares(factor: int) -> Callable[[int], int]:
@@ -58,6 +59,10 @@ def leaves(code: int) -> Callable[[int], int]:
         os._exit(code)
 
     return run
+
+
+def leaves_at(task: int) -> Callable[[int], int]:
+    return lambda given: os._exit(0) if given == task else given
 
 
 def answers_with_what_cannot_travel() -> Callable[[int], object]:
@@ -140,8 +145,13 @@ def test_a_worker_that_leaves_without_a_word_is_noticed_whatever_its_exit_code(c
         gather(leaves, (code,), [1, 2], 1)
 
 
+def test_one_worker_that_leaves_while_another_waits_is_noticed() -> None:
+    with pytest.raises(MachineError, match="exit code 0"):
+        gather(leaves_at, (1,), [1, 0, 0, 0], 2)
+
+
 def test_a_result_that_cannot_be_sent_back_is_an_error_and_no_hang() -> None:
-    with pytest.raises(SimgapError):
+    with pytest.raises(RuntimeError, match="a result of type function cannot be sent back"):
         gather(answers_with_what_cannot_travel, (), [1, 2], 1)
 
 
@@ -198,6 +208,45 @@ def test_a_worker_whose_parent_died_while_it_was_starting_dies_too(tmp_path: Pat
     parent.wait()
     assert _gone([int((tmp_path / "started").read_text())], 10)
     assert not (tmp_path / "survived").exists()
+
+
+def whoami(count: int) -> Callable[[int], int]:
+    return lambda task: os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_standing_workers_serve_the_next_call_for_the_same_state_and_no_other(workers: int, tmp_path: Path) -> None:
+    with StandingWorkers() as runner:
+        seen: list[list[Any]] = []
+        for args in ((1,), (1,), (2,)):
+            seen.append([])
+            runner(whoami, args, [0] * 8, workers=workers, on_result=seen[-1].append)
+            assert len(seen[-1]) == 8
+        runner(Leaving, (tmp_path,), [1, 2], workers=workers, on_result=seen[-1].append)
+        runner(whoami, (2,), [0], workers=workers, on_result=seen[-1].append)
+        assert {p.read_text() for p in tmp_path.iterdir()} == {"left"}, "another state was asked for"
+        if workers:
+            assert not (set(seen[0]) | set(seen[1])) & set(seen[2][:8])
+            assert len(set(seen[0]) | set(seen[1])) <= 2
+            assert os.getpid() not in seen[0]
+        else:
+            assert set(seen[0]) == {os.getpid()}
+        with pytest.raises(DataError, match="negative"):
+            runner(Leaving, (tmp_path,), [-1], workers=workers, on_result=seen[-1].append)
+        again: list[int] = []
+        runner(whoami, (1,), [0, 0], workers=workers, on_result=again.append)
+        assert len(again) == 2, "after an error others are started"
+        pids = set(again)
+    assert workers == 0 or _gone(list(pids), 10)
+
+
+def test_a_standing_worker_killed_between_two_calls_is_one_clear_error() -> None:
+    with StandingWorkers() as runner:
+        pids: list[int] = []
+        runner(whoami, (1,), [0], workers=1, on_result=pids.append)
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises(MachineError, match="-9"):
+            runner(whoami, (1,), [0], workers=1, on_result=pids.append)
 
 
 class Leaving:

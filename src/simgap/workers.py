@@ -6,6 +6,7 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -13,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from simgap.errors import MachineError, SimgapError
 from simgap.machine import worker_environment
@@ -62,36 +63,93 @@ def run_tasks(
         SimgapError, OSError, MemoryError: what a worker raised, as it raised it.
         MachineError: a worker was killed or crashed; names how.
     """
-    if not tasks:
-        return
-    if workers == 0:
-        with set_up(setup, setup_args) as run:
+    with StandingWorkers() as runner:
+        runner(setup, setup_args, tasks, workers=workers, on_result=on_result)
+
+
+class StandingWorkers:
+    """A :class:`TaskRunner` whose workers stay for the next call: to start one takes seconds of imports, a GL context and a policy.
+
+    They stay as long as calls ask for the same state; another setup, an error or the end of the ``with`` block ends them.
+    """
+
+    def __init__(self) -> None:
+        """Start nobody yet."""
+        self._made_for: tuple[Any, ...] | None = None
+        self._processes: list[Any] = []
+        self._todo: Any = None
+        self._done: Any = None
+        self._here = ExitStack()
+        self._run: Callable[[Any], Any] | None = None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let workers leave their state; after an error they are ended."""
+        self.close(at_once=kind is not None)
+
+    def __call__(
+        self,
+        setup: Callable[..., Callable[[Task], Result]],
+        setup_args: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        workers: int,
+        on_result: Callable[[Result], None],
+    ) -> None:
+        """Run every task; see :func:`run_tasks`. At most as many workers are started as the first call has tasks."""
+        if not tasks:
+            return
+        wanted = (setup, tuple(setup_args), workers)
+        try:
+            if self._made_for != wanted:
+                self.close()
+                self._start(setup, tuple(setup_args), min(workers, len(tasks)))
+                self._made_for = wanted
+            if self._run is not None:
+                for task in tasks:
+                    on_result(self._run(task))
+                return
             for task in tasks:
-                on_result(run(task))
-        return
-    context = multiprocessing.get_context("spawn")
-    todo: Any = context.Queue()
-    done: Any = context.Queue()
-    for task in tasks:
-        todo.put(task)
-    count = min(workers, len(tasks))
-    for _ in range(count):
-        todo.put(None)
-    processes = [context.Process(target=_work, args=(setup, tuple(setup_args), todo, done), daemon=True) for _ in range(count)]
-    try:
+                self._todo.put(task)
+            for result in _collect(self._done, self._processes, len(tasks)):
+                on_result(result)
+        except BaseException:
+            self.close(at_once=True)
+            raise
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End all workers: by a word and ten seconds, or at once, which loses what they are doing."""
+        self._made_for = self._run = None
+        try:
+            if not at_once:
+                for _ in self._processes:
+                    self._todo.put(None)
+                for process in self._processes:
+                    process.join(timeout=10)
+            self._here.close()
+        finally:
+            for process in self._processes:
+                if process.is_alive():
+                    process.terminate()
+                    process.join()
+            if self._todo is not None:
+                self._todo.cancel_join_thread()
+            self._processes, self._todo, self._done = [], None, None
+
+    def _start(self, setup: Callable[..., Any], setup_args: tuple[Any, ...], count: int) -> None:
+        if count == 0:
+            self._run = self._here.enter_context(set_up(setup, setup_args))
+            return
+        context = multiprocessing.get_context("spawn")
+        self._todo, self._done = context.Queue(), context.Queue()
         with _environment(worker_environment(1)), _interrupt_held_back():
-            for process in processes:
+            for _ in range(count):
+                process = context.Process(target=_work, args=(setup, setup_args, self._todo, self._done), daemon=True)
                 process.start()
-        for result in _collect(done, processes, len(tasks)):
-            on_result(result)
-        for process in processes:
-            process.join(timeout=10)
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.terminate()
-                process.join()
-        todo.cancel_join_thread()
+                self._processes.append(process)
 
 
 @contextmanager
@@ -110,9 +168,7 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
         try:
             kind, value = done.get(timeout=_POLL_S)
         except queue.Empty:
-            dead = [p for p in processes if p.exitcode not in (None, 0)]
-            # All may have left with code 0 and results missing: a library called exit, or a result could not be pickled.
-            dead = dead or [p for p in processes if all(q.exitcode is not None for q in processes)]
+            dead = [p for p in processes if p.exitcode is not None]  # with code 0 as well: a library called exit, nobody was told to leave
             if dead and done.empty():
                 raise MachineError(
                     f"a worker process died with exit code {dead[0].exitcode} (negative: a signal; -9: killed, by hand or for lack of memory); "
@@ -124,7 +180,7 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
             error.add_note(text)
             raise error
         received += 1
-        yield value
+        yield pickle.loads(value)
 
 
 def _die_with_parent() -> None:
@@ -142,11 +198,23 @@ def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...
         with set_up(setup, setup_args) as run:
             gc.freeze()  # what a worker has loaded stays; to look through it again and again costs a few percent
             while (task := todo.get()) is not None:
-                done.put(("result", run(task)))
+                done.put(("result", _packed(run(task))))
     except KeyboardInterrupt:
         return
     except Exception as error:
         done.put(("error", travelling(error)))
+
+
+def _packed(result: Any) -> bytes:
+    """Return a result ready to be sent: a queue would pickle it in a thread of its own, where an error is printed and the result lost.
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(f"a result of type {type(result).__name__} cannot be sent back from a worker process: {error}") from error
 
 
 def travelling(error: Exception) -> tuple[Exception, str]:

@@ -22,8 +22,17 @@ def runner_of(args: argparse.Namespace) -> TaskRunner:
     """
     from simgap.workers import run_tasks
 
+    return ray_of(args) or run_tasks
+
+
+def ray_of(args: argparse.Namespace) -> TaskRunner | None:
+    """Return the cluster that was asked for, or None.
+
+    Raises:
+        MachineError: Ray is not installed.
+    """
     if args.ray is None:
-        return run_tasks
+        return None
     from simgap.ray_driver import RayRunner
 
     return RayRunner(args.ray, args.workers)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
-from simgap.cli._runner import add_ray, runner_of
+from simgap.cli._runner import add_ray, ray_of, runner_of
 from simgap.cli.envs import add_engine, add_renderer, add_workers, count, preset_of, show_lines, whole, workers_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), [c.card.hash for c in candidates])  # said before the race, not after
     say(args, f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts")
     with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
-        raced = run_race(spec, out, workers=workers_of(args), progress=advance, runner=runner_of(args))
+        raced = run_race(spec, out, workers=workers_of(args), progress=advance, runner=ray_of(args))
     say(args, f"{raced.winner} on {spec.report} fresh seeds")
     with progress(spec.report, "report rollouts", args.quiet) as advance:
         selection = report_winner(spec, raced, out, workers=workers_of(args), progress=following(advance), runner=runner_of(args))

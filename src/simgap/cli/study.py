@@ -126,8 +126,9 @@ def _selection(args: argparse.Namespace) -> int:
     with progress(work, "steps, rollouts and draws", args.quiet) as advance:
         results = run_selection(study, tables, args.out, workers=workers_of(args), progress=lambda stage, n: advance(n, stage))
     command = _command(args, [str(p) for p in args.data], study.truth)
+    data = [f"{len(t.episode_start) - 1} episodes, {t.episode_start[-1]} frames of {len(t.images)} cameras, fingerprint {t.fingerprint[:16]}" for t in tables]
     picture = draw_selection(results, args.page.with_suffix(".png"))
-    write_atomic(args.page, selection_page(study, results, command, picture.name))
+    write_atomic(args.page, selection_page(study, results, command, picture.name, data))
     document: dict[str, Any] = {"page": args.page, "picture": picture, "numbers": args.out / "selection.json", "rows": len(results), "command": command}
     emit(args, document, lambda console: _print(console, document))
     return 0

@@ -35,7 +35,7 @@ from simgap.statistics import (
     tally,
 )
 from simgap.types import Outcome
-from simgap.workers import TaskRunner
+from simgap.workers import StandingWorkers, TaskRunner
 
 ROUND_GROUPS = 2
 """Groups between two looks at the race."""
@@ -173,17 +173,19 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
         out: folder of screens and races.
         workers: processes; 0 runs in this one.
         progress: called with the number of episodes that are new.
-        runner: who runs the groups.
+        runner: who runs the groups, such as a cluster; worker processes of this machine by default, which stay from look to look.
     """
     arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), folder=_home(spec, c, out)) for c in spec.candidates]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
 
-    def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
-        groups = range(look * ROUND_GROUPS, min((look + 1) * ROUND_GROUPS, spec.groups))
-        found = run_arms(arms, {place[n]: groups for n in names}, workers=workers, progress=progress, films=False, runner=runner)
-        return {n: {r.seed: r.outcome for g in groups for r in found[place[n]][g]} for n in names}
+    with StandingWorkers() as standing:  # started once, not once a look
 
-    return race_on_budget(list(place), spec.looks, run, share=spec.share, confidence=spec.confidence)
+        def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
+            groups = range(look * ROUND_GROUPS, min((look + 1) * ROUND_GROUPS, spec.groups))
+            found = run_arms(arms, {place[n]: groups for n in names}, workers=workers, progress=progress, films=False, runner=runner or standing)
+            return {n: {r.seed: r.outcome for g in groups for r in found[place[n]][g]} for n in names}
+
+        return race_on_budget(list(place), spec.looks, run, share=spec.share, confidence=spec.confidence)
 
 
 def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5, looks: Sequence[int] = ()) -> tuple[int, int]:

@@ -28,8 +28,8 @@ REDRAWN = {
 }
 
 
-def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str) -> str:
-    """Return the page of a selection study as Markdown."""
+def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str, data: Sequence[str]) -> str:
+    """Return the page of a selection study as Markdown; ``data`` says what each dataset is."""
     lines = [
         "# Selection: loss, proxies, closed loop",
         "",
@@ -38,6 +38,8 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "against the best of that training; of equals a selector takes the one trained longest. The race's rollouts are those it would have run. Made by",
         "",
         f"    {command}",
+        "",
+        f"Data: {'; '.join(data)}.",
         "",
         f"![success of every checkpoint, and what each selector took]({picture})",
         "",
