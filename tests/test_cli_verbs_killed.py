@@ -114,11 +114,13 @@ def _recorded(root: Path) -> str:
 
 
 def test_killed_generation_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "picks"
-    process = _start(*GENERATE, "--workers", "2", "--out", out)
-    _wait_for(lambda: len(_episodes(out)) >= 2, "the second episode", process)
-    _kill(process)
-    kept = len(_episodes(out))
+    for attempt in range(5):  # on a busy machine all eight may be there before the signal is
+        out = tmp_path / f"picks{attempt}"
+        process = _start(*GENERATE, "--workers", "2", "--out", out)
+        _wait_for(lambda out=out: len(_episodes(out)) >= 2, "the second episode", process)
+        _kill(process)
+        if (kept := len(_episodes(out))) < 8:
+            break
     videos = {path: path.stat().st_mtime_ns for path in out.rglob("*.mp4") if not path.name.startswith(".")}
     assert 2 <= kept < 8
     assert main(["train", str(out)]) == 3

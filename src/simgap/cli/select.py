@@ -104,7 +104,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     if document["not_told_apart"]:
         show_lines(console, f"  not shown to be worse than the winner: {', '.join(document['not_told_apart'])}")
     if (missed := document["best_is_better_by_at_most"]) is not None:
-        show_lines(console, f"  the best of them is at most {100 * missed:.1f} points better than the winner ({document['confidence']:.0%}, sim)")
+        more = "; a larger -n or --budget narrows it" if missed > 0.05 else ""
+        show_lines(console, f"  another may be better than the winner by {100 * missed:.1f} points at most ({document['confidence']:.0%}, in sim){more}")
     curse = document["curse"]
     show_lines(
         console,
