@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,23 @@ def test_the_selection_study_trains_runs_and_writes_its_page(tmp_path: Path, mon
     numbers = json.loads(Path(document["numbers"]).read_text())
     assert numbers[0]["steps"] == [1, 2, 3]
     assert {s["name"] for s in numbers[0]["selectors"]} >= {"validation_loss", "critical_error", "chunk_consistency", "race", "full_evaluation"}
+
+
+def test_the_progress_of_a_study_that_goes_on_ends_where_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(engine, "GROUP", 2)
+    told: list[int] = []
+
+    @contextlib.contextmanager
+    def counting(total: int, *_: object) -> Iterator[Callable[..., None]]:
+        told[:] = [total]
+        yield lambda n, *_: told.append(n)
+
+    monkeypatch.setattr("simgap.cli.study.progress", counting)
+    data = tmp_path / "data"
+    assert main(["generate", "arm-pick", "-n", "4", "--size", "48", "--workers", "0", "--quiet", "--out", str(data)]) == 0
+    words = ["study", "selection", str(data), "--trainings", "1", "--checkpoints", "3", "--steps", "3", "--batch", "8", "--width", "8", "--threads", "1"]
+    words += ["--validation-share", "0.4", "--select-n", "2", "-n", "2", "--workers", "0", "--quiet", "--out", str(tmp_path / "study")]
+    for _ in range(2):
+        assert main(words) == 0
+        assert sum(told[1:]) == told[0]
+    capsys.readouterr()

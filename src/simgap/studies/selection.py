@@ -29,6 +29,7 @@ from simgap.statistics import mmrv, pearson, spearman, tally
 from simgap.studies.checkpoints import steps_of, train_keeping
 from simgap.studies.proxies import PROXIES, ProxyScores, held_out_episodes, score
 from simgap.studies.resampled import FULL, RACE, ResampledSelector, last_largest, resampled
+from simgap.training.plan import Plan
 from simgap.training.spec import TrainSpec
 from simgap.types import Outcome
 
@@ -123,7 +124,7 @@ def run_selection(
         spec = replace(study.train, seed=study.seed + index)
         folder = out / f"training-{content_hash([spec.to_json(), [t.fingerprint for t in tables], study.checkpoints])[:12]}"
         at = steps_of(spec.steps, study.checkpoints)
-        paths, plan = train_keeping(tables, spec, at, folder, None if progress is None else lambda n: progress("steps", n))
+        paths, plan = _trained(tables, spec, at, folder, progress)
         proxies = [_proxies(path, tables, plan.held_out_rows) for path in paths]
         chosen, truth = (_outcomes(study, paths, purpose, folder, workers, progress) for purpose in (Purpose.SELECT, Purpose.REPORT))
         scored = [Scored(step=s, proxies=p, select=c, truth=t) for s, p, c, t in zip(at, proxies, chosen, truth, strict=True)]
@@ -158,6 +159,23 @@ def analyse(scored: Sequence[Scored], seed: int = 0, confidence: float = 0.95) -
         selectors=tuple(found),
         mean_regret=float(rates.max() - rates.mean()),
     )
+
+
+def _trained(
+    tables: Sequence[FrameTable], spec: TrainSpec, at: Sequence[int], folder: Path, progress: Callable[[str, int], None] | None
+) -> tuple[list[Path], Plan]:
+    """Train, or find a training; its steps are told either way, so that the progress of a killed study ends where it should."""
+    told = 0
+
+    def tell(count: int) -> None:
+        nonlocal told
+        told += count
+        if progress:
+            progress("steps", count)
+
+    made = train_keeping(tables, spec, at, folder, tell)
+    tell(spec.steps - told)
+    return made
 
 
 def _redrawn(result: TrainingResult, scored: Sequence[Scored], study: SelectionStudy, progress: Callable[[str, int], None] | None) -> TrainingResult:
