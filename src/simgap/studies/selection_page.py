@@ -30,6 +30,7 @@ REDRAWN = {
 
 def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str, data: Sequence[str]) -> str:
     """Return the page of a selection study as Markdown; ``data`` says what each dataset is."""
+    rate = float(np.mean([r.rates for r in results]))
     lines = [
         "# Selection: loss, proxies, closed loop",
         "",
@@ -66,7 +67,7 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "## What this does not show",
         "",
         "- Checkpoints of one training share the trend that more training is better; a correlation over them says little about ranking different policies.",
-        f"- True rates have noise of their own: at {study.truth} seeds and 90 % about {100 * np.sqrt(0.09 / study.truth):.0f} points standard deviation;",
+        f"- True rates have noise of their own: at {study.truth} seeds and {100 * rate:.0f} % {100 * np.sqrt(rate * (1 - rate) / study.truth):.1f} points standard deviation;",
         "  the best of them looks better than it is, and every regret is a little too large.",
         "- The teacher's data are clean. With few human demonstrations validation loss is reported to do worse.",
         "- Evidence of kind `sim`: which checkpoint is best on hardware is another question.",
@@ -113,14 +114,16 @@ def draw_selection(results: Sequence[TrainingResult], path: Path) -> Path:
     figure = Figure(figsize=(3.6 * len(results), 3.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    lowest = min(min(r.rates) for r in results)
     marks = dict(zip(WORDS, ("v", "s", "D", ">", "^", "*"), strict=True))
     for panel, result in zip(panels, results, strict=True):
         rates = dict(zip(result.steps, result.rates, strict=True))
         panel.plot(list(rates), [100 * r for r in rates.values()], color="#7a9cc0", marker=".")
         for i, taken in enumerate(result.selectors):
             place = (taken.step, 100 * rates[taken.step])
-            panel.plot(*place, marks[taken.name], markersize=9 - i, alpha=0.8, label=WORDS[taken.name])
-        panel.set(title=f"training seed {result.seed}", xlabel="optimiser steps", ylim=(-4, 104))
+            style = {"markersize": 14, "markerfacecolor": "none"} if taken.name == RACE else {"markersize": 10 - i, "alpha": 0.8}
+            panel.plot(*place, marks[taken.name], label=WORDS[taken.name], **style)
+        panel.set(title=f"training seed {result.seed}", xlabel="optimiser steps", ylim=(100 * lowest - 6, 104))
         panel.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("success on report seeds, %")
     handles, labels = panels[0].get_legend_handles_labels()
