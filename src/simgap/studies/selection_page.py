@@ -31,6 +31,7 @@ REDRAWN = {
 def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str, data: Sequence[str]) -> str:
     """Return the page of a selection study as Markdown; ``data`` says what each dataset is."""
     rate = float(np.mean([r.rates for r in results]))
+    noise = 100 * np.sqrt(rate * (1 - rate) / study.truth)
     lines = [
         "# Selection: loss, proxies, closed loop",
         "",
@@ -67,7 +68,7 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "## What this does not show",
         "",
         "- Checkpoints of one training share the trend that more training is better; a correlation over them says little about ranking different policies.",
-        f"- True rates have noise of their own: at {study.truth} seeds and {100 * rate:.0f} % {100 * np.sqrt(rate * (1 - rate) / study.truth):.1f} points standard deviation;",
+        f"- True rates have noise of their own: at {study.truth} seeds and {100 * rate:.0f} % {noise:.1f} points standard deviation;",
         "  the best of them looks better than it is, and every regret is a little too large.",
         "- The teacher's data are clean. With few human demonstrations validation loss is reported to do worse.",
         "- Evidence of kind `sim`: which checkpoint is best on hardware is another question.",
