@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,10 +23,12 @@ from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import CARD, KEPT
 from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine, kept
+from simgap.rollouts import screen as screen_module
 from simgap.rollouts import select as select_module
 from simgap.rollouts.race_plot import draw_race
 from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.select import Selection, SelectSpec, candidates_of, replay_race, report_winner, run_race, to_json
+from simgap.rollouts.spent import require_not_spent
 from simgap.seeds import Purpose, seed_of
 from simgap.types import Outcome
 
@@ -241,3 +244,76 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     assert main(others) == 2
     assert "--report-seed" in capsys.readouterr().err
     assert all(word in page for word in ("WINNER", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))
+
+
+class Breaking(Planted):
+    """Rollouts of some checkpoints break."""
+
+    def __init__(self, rates: dict[str, float], voids: dict[str, float]) -> None:
+        super().__init__(rates)
+        self.voids = voids
+
+    def __call__(self, setup: Any, setup_args: Any, tasks: Sequence[Any], *, workers: int, on_result: Callable[[Any], None]) -> None:
+        def broken(result: Any) -> None:
+            task, records = result
+            share = self.voids.get(setup_args[0][task.arm].spec.checkpoint.name, 0.0)
+            is_void = [np.random.default_rng([r.seed, 7]).random() < share for r in records]
+            on_result((task, [dataclasses.replace(r, outcome=Outcome.void("diverged")) if v else r for r, v in zip(records, is_void, strict=True)]))
+
+        super().__call__(setup, setup_args, tasks, workers=workers, on_result=broken)
+
+
+def page_of(run_folder: Path, out: Path, runner: Planted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    stand_in(monkeypatch, runner)
+    monkeypatch.setattr(screen_module, "write_videos", lambda *_: None)
+    main(["select", str(run_folder), "--env", "arm-pick", "--report-n", "2", "--workers", "0", "--quiet", "--out", str(out)])
+    return capsys.readouterr().out
+
+
+def test_voids_are_shown_and_a_checkpoint_set_aside_has_run_those_as_well(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = page_of(run_folder, tmp_path, Breaking(dict.fromkeys(RATES, 0.7), {"step-2": 0.9}), monkeypatch, capsys)
+    (row,) = [line for line in page.splitlines() if " step-2: " in line]
+    found = re.search(r"step-2: \d+/(\d+) .*, (\d+) void, (?:set aside after (\d+) seeds|in|out)", row)
+    assert found is not None, row
+    counted, voids = int(found[1]), int(found[2])
+    assert voids > counted
+    assert (counted + voids) % 32 == 0
+    assert found[3] is None or int(found[3]) == counted + voids
+    assert "voids fell unevenly" in page
+    assert "step-2" in page.split("voids fell unevenly")[1].splitlines()[0]
+
+
+def test_a_checkpoint_that_is_out_is_not_said_to_be_worse_than_one_that_shares_its_letter(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = page_of(run_folder, tmp_path, Planted(dict(RATES)), monkeypatch, capsys)
+    (row,) = [line for line in page.splitlines() if " step-2: " in line]
+    assert "out, shown not to be best" in row
+    assert "step-20 is better" not in row
+
+
+def test_a_race_in_which_all_rollouts_are_void_has_no_winner_and_spends_no_report_seeds(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, Breaking(dict(RATES), dict.fromkeys(RATES, 1.0)))
+    with pytest.raises(DataError, match=r"all void.*simgap screen"):
+        select(spec_of(run_folder, cap=32), tmp_path)
+    assert not (tmp_path / "spent-seeds").exists()
+
+
+def test_report_seeds_spent_under_another_number_or_executor_are_refused_before_the_race(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+    spec = spec_of(run_folder, cap=32)
+    select(spec, tmp_path)
+    hashes = {c.card.hash: c.executor for c in spec.candidates}
+    report = spec.rollouts(spec.candidates[0], Purpose.REPORT)
+    require_not_spent(tmp_path, report, hashes)
+    with pytest.raises(UsageError, match=r"episodes 64, .* 65.*--report-seed"):
+        require_not_spent(tmp_path, dataclasses.replace(report, episodes=65), hashes)
+    with pytest.raises(UsageError, match="--report-seed"):
+        require_not_spent(tmp_path, report, dict.fromkeys(hashes, "latest"))
+    (record,) = (tmp_path / "spent-seeds").iterdir()
+    write_atomic(record, "x")
+    with pytest.raises(DataError, match="another --report-seed"):
+        require_not_spent(tmp_path, report, hashes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     require_offscreen()
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)
-    require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), [c.card.hash for c in candidates])  # said before the race, not after
+    require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), {c.card.hash: c.executor for c in candidates})  # said before the race, not after
     say(args, f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts")
     with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
         raced = run_race(spec, out, workers=workers_of(args), progress=advance, runner=ray_of(args))
@@ -95,17 +96,37 @@ def _executor(document: dict[str, Any]) -> str:
     return next(str(e["executor"]) for e in document["entrants"] if e["name"] == document["winner"])
 
 
+def _fate(entrant: dict[str, Any]) -> str:
+    """Say why an entrant stopped; the race shows that it is not best, not that a certain other is better: letters say what is shown of pairs."""
+    if not entrant["stays"]:
+        return f"out, shown not to be best (most evidence: {entrant['beaten_by']})"
+    return f"set aside after {entrant['n'] + entrant['voids']} seeds, not shown to be worse" if entrant["is_set_aside"] else "in"
+
+
+def _uneven_voids(entrants: Sequence[dict[str, Any]]) -> str:
+    """Return a warning where voids fell unevenly: what is void does not count, and a rate over few of many seeds may be of the easy ones."""
+    shares = {e["name"]: e["voids"] / max(1, e["n"] + e["voids"]) for e in entrants}
+    worst = max(shares, key=shares.__getitem__)
+    if shares[worst] - min(shares.values()) <= 0.05:
+        return ""
+    return f"  voids fell unevenly, most on {worst} ({100 * shares[worst]:.0f} %): rates are over what counts, this choice may be wrong; see why"
+
+
 def _print(console: Console, document: dict[str, Any]) -> None:
     show_lines(console, f"WINNER: {document['winner']} ({document['winner_path']})")
     for e in document["entrants"]:
         rate = f"{100 * e['successes'] / e['n']:5.1f} %" if e["n"] else "  no trial"
-        fate = f"out, {e['beaten_by']} is better" if not e["stays"] else f"set aside after {e['n']} seeds, not shown to be worse" if e["is_set_aside"] else "in"
-        show_lines(console, f"  {e['letters']:4} {e['name']}: {e['successes']}/{e['n']} {rate}, {fate}")
+        voids = f", {e['voids']} void" if e["voids"] else ""
+        show_lines(console, f"  {e['letters']:4} {e['name']}: {e['successes']}/{e['n']} {rate}{voids}, {_fate(e)}")
+    if uneven := _uneven_voids(document["entrants"]):
+        show_lines(console, uneven)
     if document["not_told_apart"]:
         show_lines(console, f"  not shown to be worse than the winner: {', '.join(document['not_told_apart'])}")
     if (missed := document["best_is_better_by_at_most"]) is not None:
         more = "; a larger -n or --budget narrows it" if missed > 0.05 else ""
         show_lines(console, f"  another may be better than the winner by {100 * missed:.1f} points at most ({document['confidence']:.0%}, in sim){more}")
+    else:
+        show_lines(console, "  by how much another may be better than the winner is not known: one of them has no trial in common with it")
     curse = document["curse"]
     show_lines(
         console,

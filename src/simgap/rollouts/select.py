@@ -217,8 +217,14 @@ def report_winner(
 
     Raises:
         UsageError: the report seeds are spent on another policy.
+        DataError: a race without a trial that counts, or seeds of the race among those of the report.
     """
     winner = next(c for c in spec.candidates if c.name == raced.winner)
+    if raced.selected.n == 0:
+        raise DataError(
+            f"none of the {raced.trials} rollouts of the race counts, they are all void: nothing can be selected, and no report seed is spent; "
+            f"see why with simgap screen {winner.path}"
+        )
     report = screen(spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress, runner=runner)
     shared = set(report.outcomes) & {seed for seeds in raced.outcomes.values() for seed in seeds}
     if shared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,10 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
     use = {"policy": policy, "executor": spec.executor, "episodes": spec.episodes, "stopping": stopping}
     path = _path(root, spec)
     _create(path, canonical_json(block | use))
-    held = read_json(path, limit_bytes=1 << 20)
     try:
+        held = read_json(path, limit_bytes=1 << 20)
         other = {k: held[k] for k in use if held[k] != use[k]}
-    except (KeyError, TypeError) as error:
+    except (DataError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: report with another --seed") from error
     if other:
         was = ", ".join(f"{k} {str(v)[:12] if k == 'policy' else v}" for k, v in other.items())
@@ -57,26 +57,33 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
     return path
 
 
-def require_not_spent(root: Path, spec: RolloutSpec, policies: Collection[str]) -> None:
-    """Raise where a block of report seeds is spent on none of these policies: whichever is chosen, it could not be reported.
+def require_not_spent(root: Path, spec: RolloutSpec, policies: Mapping[str, str]) -> None:
+    """Raise where whichever of these policies is chosen, it could not be reported: the block is spent on another, or on another use of the only one it may be.
 
     Args:
         root: folder of the screens.
-        spec: of the report that is to follow a choice.
-        policies: hashes of those that are chosen among.
+        spec: of the report that is to follow a choice; its executor is not looked at.
+        policies: hashes of those that are chosen among, each with the executor it would be reported with.
 
     Raises:
         UsageError: names the remedy.
+        DataError: a record that cannot be read.
     """
     path = _path(root, spec)
     if not path.is_file():
         return
-    record = read_json(path, limit_bytes=1 << 20)
-    held = record.get("policy") if isinstance(record, dict) else "unreadable"
+    where = f"the report seeds of --seed {spec.seed} on {spec.env} are spent on"
+    try:
+        record = read_json(path, limit_bytes=1 << 20)
+        held, executor, episodes = record["policy"], record["executor"], record["episodes"]
+    except (DataError, KeyError, TypeError) as error:
+        raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: give another --report-seed") from error
     if held not in policies:
+        raise UsageError(f"{where} policy {str(held)[:12]}, which is none of these: no winner could be reported there; give another --report-seed")
+    if (executor, episodes) != (policies[held], spec.episodes):
         raise UsageError(
-            f"the report seeds of --seed {spec.seed} on {spec.env} are spent on policy {str(held)[:12]}, which is none of these: no winner could be reported "
-            "there; give another --report-seed"
+            f"{where} policy {held[:12]} with executor {executor} and episodes {episodes}, and this would be {policies[held]} and {spec.episodes}: "
+            "no winner could be reported there; give another --report-seed"
         )
 
 
