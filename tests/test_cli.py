@@ -155,6 +155,9 @@ def test_a_wrong_option_is_one_line(plant: Plant, capsys: pytest.CaptureFixture[
         ),
         (DataError("robot \x1b[31mred\x1b[0m"), 3, "robot ?[31mred?[0m"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 3, "runs/a: no space left on device; free some space or choose another --out"),
+        (OSError(errno.EFBIG, "File too large", "runs/a"), 3, "runs/a: file too large; raise the limit (ulimit -f) or choose another --out"),
+        (FileExistsError(errno.EEXIST, "File exists", "runs/a"), 3, "runs/a: file exists; expected a folder or nothing there: choose another --out"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), 3, "a/b: not a directory; part of the path is a file: check the path"),
         (PermissionError(errno.EACCES, "Permission denied", "/root/a"), 3, "/root/a: permission denied; choose another path or change its permissions"),
     ],
 )

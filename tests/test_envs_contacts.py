@@ -120,6 +120,22 @@ def test_timing_is_summarised_beside_a_screen_and_said_in_words(tmp_path: Path) 
     assert "batch of 4" in in_words(timing, 20.0)
     assert "control period is 50 ms" in in_words(timing, 20.0)
     assert read_timing(tmp_path / "nowhere") is None
-    write_atomic(tmp_path / TIMING, "{")
-    with pytest.raises(DataError):
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '"a"',
+        '{"forward_s": 5}',
+        '{"forward_s": {"p95": 1}}',
+        '{"step_s": {"median": "x", "p95": 1}}',
+        '{"draw_s": {"median": NaN, "p95": 1}}',
+        "null",
+    ],
+)
+def test_a_damaged_timing_is_named_with_the_remedy_and_is_no_defect(text: str, tmp_path: Path) -> None:
+    write_atomic(tmp_path / TIMING, text)
+    with pytest.raises(DataError, match=f"{TIMING}.*delete it"):
         read_timing(tmp_path)

@@ -273,6 +273,21 @@ def test_an_untrained_policy_is_broken_after_a_few_rollouts(run: Any, checkpoint
     assert "clopper_pearson" not in shown
 
 
+def test_traces_that_are_gone_are_made_again_as_the_message_says(run: Any, checkpoint: Path, tmp_path: Path) -> None:
+    words = ["screen", checkpoint, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--out", tmp_path, "--purpose", "report"]
+    _, first = run(*words)
+    traces = Path(first["screens"][0]["path"]) / "traces.npz"
+    whole = traces.read_bytes()
+    traces.write_bytes(whole[:100])
+    code, told = run(*words, "--motion", "2")
+    assert code == 3
+    assert "delete it and run again" in told["error"]
+    traces.unlink()
+    _, again = run(*words, "--motion", "2")
+    assert again["screens"][0]["successes"] == first["screens"][0]["successes"]
+    assert traces.read_bytes() == whole
+
+
 def test_two_policies_are_compared_on_the_same_seeds(run: Any, checkpoint: Path, other: Path, tmp_path: Path) -> None:
     code, document = run(
         "screen", checkpoint, other, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--motion", "2", "--out", tmp_path

@@ -92,6 +92,9 @@ def _os_error(error: OSError) -> str:
         errno.EPERM: "; choose another path or change its permissions",
         errno.EROFS: "; choose another --out",
         errno.ENOENT: "; check the path",
+        errno.EFBIG: "; raise the limit (ulimit -f) or choose another --out",
+        errno.EEXIST: "; expected a folder or nothing there: choose another --out",
+        errno.ENOTDIR: "; part of the path is a file: check the path",
     }
     return f"{where}{(error.strerror or str(error)).lower()}{remedies.get(error.errno or 0, '')}"
 

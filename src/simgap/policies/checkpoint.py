@@ -108,6 +108,9 @@ class Card:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
+        envs = card.training.get("envs", [])
+        if not isinstance(envs, list) or not all(isinstance(e, str) for e in envs):
+            raise DataError(f"card says envs {envs!r:.60} in its training, expected a list of names; restore the checkpoint or retrain")
         if card.normaliser.hash != data["normaliser_hash"]:
             raise DataError("the normaliser in the card does not match its hash: the card was edited; restore the checkpoint or retrain")
         return card

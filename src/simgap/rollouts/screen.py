@@ -134,7 +134,7 @@ def screen(
     identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source, "stopping": stopping}
     folder = out / content_hash(identity)[:16]
     claim(out, spec, card.hash, stopping)
-    if not (folder / "screen.json").exists():
+    if not all((folder / name).exists() for name in ("screen.json", TRACES)):  # damaged traces are to be deleted, and then have to come again
         plan = plan_of(spec.episodes) if sequential else None
 
         def decided(records: Sequence[RolloutRecord]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.rollouts.record import RolloutRecord
 
@@ -44,9 +46,21 @@ def read_timing(folder: Path) -> dict[str, Any] | None:
     """Return what :func:`write_timing` wrote, None where there is none.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: it cannot be read, or holds something else.
     """
-    return read_json(folder / TIMING) if (folder / TIMING).is_file() else None
+    file = folder / TIMING
+    if not file.is_file():
+        return None
+    try:
+        timing = read_json(file)
+        for part in (*PARTS, "observations"):
+            numbers = timing.get(part) or {}
+            needed = ("median", "most" if part == "observations" else "p95") if numbers else ()
+            if not all(math.isfinite(numbers[name]) for name in needed):
+                raise ValueError(f"{part} is not finite")
+    except (DataError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file} cannot be read ({error!r}); delete it, no result depends on it") from error
+    return dict(timing)
 
 
 def in_words(timing: dict[str, Any], rate_hz: float) -> str:
