@@ -18,6 +18,7 @@ import simgap.cli
 from simgap import __version__
 from simgap.cli import _verbs, main
 from simgap.errors import DataError, UsageError
+from simgap.provenance import write_atomic
 
 Run = Callable[[argparse.Namespace], int]
 Plant = Callable[[Run], None]
@@ -167,6 +168,17 @@ def test_an_error_is_one_line_and_an_exit_code(plant: Plant, capsys: pytest.Capt
     captured = capsys.readouterr()
     assert captured.err == f"simgap: {message}\n"
     assert captured.out == ""
+
+
+def test_a_file_that_a_full_disk_cuts_short_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as caught:
+        write_atomic(tmp_path / "card.json", "{}")
+    assert caught.value.filename == str(tmp_path / "card.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_with_json_is_one_document(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:

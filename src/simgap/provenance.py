@@ -114,8 +114,10 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             os.fsync(stream.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, name):  # a write that fails does not say of which file, a rename names ours
+            error.filename = str(path)
         raise
 
 
