@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from arm_fixtures import tiny_checkpoint
 from simgap.cli import main
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.errors import DataError, UsageError
-from simgap.provenance import write_atomic
+from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine, kept
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import run_kept
@@ -286,6 +287,21 @@ def test_traces_that_are_gone_are_made_again_as_the_message_says(run: Any, check
     _, again = run(*words, "--motion", "2")
     assert again["screens"][0]["successes"] == first["screens"][0]["successes"]
     assert traces.read_bytes() == whole
+
+
+@pytest.mark.parametrize(("field", "value", "code", "message"), [("envs", ["arm-place"], 2, "--env arm-place"), ("cameras", ["front", "top"], 3, "['top']")])
+def test_a_second_policy_that_cannot_act_here_is_refused_before_the_first_has_run(
+    run: Any, checkpoint: Path, tmp_path: Path, field: str, value: list[str], code: int, message: str
+) -> None:
+    wrong = Path(shutil.copytree(checkpoint, tmp_path / "wrong"))
+    card = read_json(wrong / "card.json")
+    card["training" if field == "envs" else "architecture"][field] = value
+    write_atomic(wrong / "card.json", json.dumps(card))
+    for words in (["screen", checkpoint, wrong], ["select", checkpoint, wrong, "--report-n", "2"]):
+        found, document = run(*words, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--out", tmp_path / "out")
+        assert found == code
+        assert message in document["error"]
+        assert not (tmp_path / "out").exists()
 
 
 def test_two_policies_are_compared_on_the_same_seeds(run: Any, checkpoint: Path, other: Path, tmp_path: Path) -> None:

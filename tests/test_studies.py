@@ -210,6 +210,11 @@ def test_cells_cross_modes_latencies_leads_and_the_bugs_that_can_be_made(checkpo
         cells_of(study(checkpoint, bugs=("reversed",)), read_card(checkpoint))
 
 
+def test_an_executor_with_a_lead_of_its_own_is_refused_rather_than_run_without_it(checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match=r"receding.*lead=2.*--latencies"):
+        cells_of(study(checkpoint, executors=("latest", "receding(5, lead=2)")), read_card(checkpoint))
+
+
 def record(seed: int, won: bool) -> RolloutRecord:
     empty = np.zeros((2, 1), dtype=np.float32)
     outcome = Outcome.success() if won else Outcome.failure("timeout")

@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
     arms = _arms_of(args)
     env = env_of(arms[0].card, args.env)
+    for arm in arms:
+        require_fits(arm.card, env)
     for arm in arms[1:]:
         if env_of(arm.card, env.name).image_size != env.image_size:
             sizes = f"{arms[0].card.architecture.image_size} and {arm.card.architecture.image_size} px"
@@ -202,6 +204,27 @@ def env_of(card: AnyCard, name: str | None) -> TaskEnv:
         found = f"several envs fit this policy ({', '.join(fits)})" if fits else f"no env has the conventions of this policy (known: {', '.join(envs)})"
         raise UsageError(f"{found}; name one with --env")
     return envs[fits[0]]
+
+
+@dataclass(kw_only=True)
+class _Tied:
+    envs: tuple[str, ...]
+
+
+def require_fits(card: AnyCard, env: TaskEnv) -> None:
+    """Raise before the first rollout what a worker would raise at the first of this policy, which may come after all those of another.
+
+    Raises:
+        UsageError: the policy learnt from other envs only.
+        ConventionError: a camera that the env does not have.
+    """
+    from simgap.errors import ConventionError
+    from simgap.policies.checkpoint import require_env
+
+    require_env(_Tied(envs=tuple(str(e) for e in card.training.get("envs", ()))), env.name)
+    cameras = card.architecture.cameras
+    if missing := [c for c in cameras if c not in env.cameras]:
+        raise ConventionError(f"the policy sees cameras {list(cameras)}, env {env.name} has {list(env.cameras)}: {missing} missing; rename or retrain")
 
 
 def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpec]:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Race, report, and tell."""
     from simgap.cli.envs import following
-    from simgap.cli.screen import card_of, env_of, executors_of
+    from simgap.cli.screen import card_of, env_of, executors_of, require_fits
     from simgap.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     for candidate in candidates:
         executors_of(card_of(candidate.path), [candidate.executor])  # weights that are not the card's, or a chunk too short, before the first rollout
     env = env_of(candidates[0].card, args.env)
-    for candidate in candidates[1:]:
-        env_of(candidate.card, env.name)
+    for candidate in candidates:
+        require_fits(candidate.card, env_of(candidate.card, env.name))
     spec = SelectSpec(
         candidates=candidates,
         env=env.name,

@@ -150,11 +150,14 @@ def cells_of(study: ExecutionStudy, card: AnyCard) -> list[Cell]:
     """Return every condition that can be made with this policy's chunk: correct ones first.
 
     Raises:
-        UsageError: an unknown bug, or no executor that fits.
+        UsageError: an unknown bug, an executor with a lead of its own, or none that fits.
     """
     unknown = [b for b in study.bugs if b != AVERAGED_DELTAS and b not in EXECUTION_BUGS]
     if unknown:
         raise UsageError(f"bug {unknown[0]!r} is unknown; known: {', '.join(sorted(EXECUTION_BUGS))}")
+    leading = [e for e in study.executors if parse_executor(e).lead_steps]
+    if leading:
+        raise UsageError(f"executor {leading[0]} has a lead of its own, and the study gives each the lead of every latency; leave it out, name --latencies")
     correct: list[Cell] = []
     for executor in study.executors:
         for latency in study.latencies:
