@@ -124,6 +124,8 @@ def main() -> int:
     recipe = RECIPES.get((options.task, options.factors))
     if recipe is None:
         parser.error(f"no recipe for {options.task} under {options.factors}; there are {', '.join(' '.join(key) for key in RECIPES)}")
+    if min(options.rollouts, options.cores) < 1 or options.seed < 0:
+        parser.error(f"--rollouts {options.rollouts}, --cores {options.cores}, --seed {options.seed}: counts start at 1, a seed at 0")
     changed = {name: value for name in ("episodes", "steps", "executor") if (value := getattr(options, name)) is not None}
     return run(options, replace(recipe, **changed))
 
@@ -149,11 +151,15 @@ def run(options: argparse.Namespace, recipe: Recipe) -> int:
         one = replace(spec, chunk=1, executor="latest")
         learn(clock, "training-one-step", folder, one, cameras[:1])
         rows.append(score(options, env, folder / "training-one-step", "latest", "one camera, one step"))
-    holds = rows[0] >= recipe.successes * options.rollouts / N and minutes is not None and minutes.wall <= recipe.minutes
+    holds = rows[0] >= recipe.successes and minutes is not None and minutes.wall <= recipe.minutes
     parts = ", ".join(f"{part} {'unknown' if spent is None else f'{spent.wall:.1f}'}" for part, spent in clock.spent.items())
     said = "unknown minutes (it was interrupted)" if minutes is None else f"{minutes.wall:.1f} minutes ({minutes.cpu:.1f} of processors)"
     say(f"{recipe.episodes} episodes, {said} on {options.cores} cores: {parts}")
-    say(f"bar: >= {recipe.successes} of {N} in <= {recipe.minutes:g} minutes: {'holds' if holds else 'does not hold'}")
+    bar = f"bar: >= {recipe.successes} of {N} in <= {recipe.minutes:g} minutes"
+    if options.rollouts != N:
+        say(f"{bar}: {options.rollouts} rollouts cannot say whether it holds")
+        return 1
+    say(f"{bar}: {'holds' if holds else 'does not hold'}{' on select seeds, which the recipe may have been chosen on' if options.select else ''}")
     return 0 if holds else 1
 
 
