@@ -317,3 +317,14 @@ def test_report_seeds_spent_under_another_number_or_executor_are_refused_before_
     write_atomic(record, "x")
     with pytest.raises(DataError, match="another --report-seed"):
         require_not_spent(tmp_path, report, hashes)
+
+
+def test_a_budget_that_the_first_look_exceeds_is_said_before_it_is_run(
+    run_folder: Path, planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(screen_module, "write_videos", lambda *_: None)
+    words = ["select", str(run_folder), "--env", "arm-pick", "--report-n", "2", "--workers", "0", "--out", str(tmp_path), "-n", "64"]
+    main([*words, "--budget", "0.1"])
+    assert "a budget of 0.1 would be 25 rollouts, and everybody runs the first 32 seeds: 128" in capsys.readouterr().err
+    main([*words, "--budget", "0.5"])
+    assert "a budget of" not in capsys.readouterr().err

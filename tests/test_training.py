@@ -22,6 +22,7 @@ from simgap.policies.checkpoint import KEPT, load_policy, read_card
 from simgap.policies.normaliser import Normaliser, RangeMethod, fit_range
 from simgap.training import TrainProgress, TrainSpec, train
 from simgap.training.batches import Batch, BatchSource, quotas, shifted
+from simgap.training.resume import read_resume
 from simgap.training.run import TrainingRun
 from simgap.training.synthetic import find_the_square
 from simgap.training.trainer import kept_folder, steps_of
@@ -283,3 +284,15 @@ def test_rates_rise_then_fall_and_averages_forget_the_start() -> None:
     for change in ({"steps": 0}, {"ema": 1.0}, {"learning_rate": 0.0}, {"executor": "lates"}):
         with pytest.raises(UsageError):
             replace(spec, **change)
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "list", "fields"])
+def test_a_damaged_resume_point_is_one_line_without_advice_to_run_what_it_holds(damage: str, tmp_path: Path) -> None:
+    file = tmp_path / "resume.pt"
+    if damage in ("cut", "noise"):
+        file.write_bytes(b"PK\x03\x04" * 9 if damage == "cut" else bytes(range(7, 200)))
+    else:
+        torch.save([1] if damage == "list" else {"request": "a", "steps": 3}, file)
+    with pytest.raises(DataError, match=r"resume.pt cannot be read.*delete it") as caught:
+        read_resume(tmp_path, "a")
+    assert "weights_only" not in str(caught.value)

@@ -77,6 +77,9 @@ def run(args: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), {c.card.hash: c.executor for c in candidates})  # said before the race, not after
     say(args, f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts")
+    if spec.most > spec.share * spec.full:
+        first = spec.looks[0]
+        say(args, f"note: a budget of {spec.share:g} would be {int(spec.share * spec.full)} rollouts, and everybody runs the first {first} seeds: {spec.most}")
     with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
         raced = run_race(spec, out, workers=workers_of(args), progress=advance, runner=ray_of(args))
     say(args, f"{raced.winner} on {spec.report} fresh seeds")

@@ -60,11 +60,14 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
     try:
         # weights_only: a resume file is data, it must not be able to run code.
         payload = torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise DataError(f"{file} cannot be read ({str(error).splitlines()[0]}); delete it to start the run again") from error
-    if payload.pop("request") != request:
+        made_for = payload.pop("request")
+        state = ResumeState(**payload) if made_for == request else None
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # What torch says of it is advice to load it with code; none of that is passed on.
+        raise DataError(f"{file} cannot be read ({type(error).__name__}), it is damaged or no resume point; delete it to start the run again") from error
+    if state is None:
         raise UsageError(f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it to start again")
-    return ResumeState(**payload)
+    return state
 
 
 def append_log(out: Path, row: dict[str, Any]) -> None:
