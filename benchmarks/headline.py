@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from simgap.envs import make_env
 from simgap.episodes.frames import load_frames
 from simgap.generation import GenerateSpec, generate
-from simgap.policies.checkpoint import CARD
 from simgap.provenance import canonical_json, write_atomic
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.seeds import Purpose
@@ -164,9 +163,7 @@ def run(options: argparse.Namespace, recipe: Recipe) -> int:
 
 
 def learn(clock: Clock, part: str, folder: Path, spec: TrainSpec, cameras: tuple[str, ...]) -> None:
-    """Train a policy into ``folder / part`` unless it is there."""
-    if (folder / part / CARD).is_file():
-        return
+    """Train a policy into ``folder / part``, or find it there; what another request trained there is refused."""
     began, table = time.monotonic(), load_frames(folder / "data", cameras=cameras)
 
     def progress(now: Any) -> None:

@@ -186,6 +186,16 @@ def test_a_checkpoint_is_not_written_into_a_dataset(data: Path, capsys: pytest.C
     assert sorted(p.name for p in data.iterdir() if p.name != "cache") == before
 
 
+def test_the_same_episodes_are_not_trained_on_twice_without_a_word(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Path(shutil.copytree(data, tmp_path / "copy"))
+    for twice in (data, copy):
+        assert main(["train", str(data), str(twice), "--steps", "2", "--out", str(tmp_path / "policy")]) == 2
+        said = capsys.readouterr().err
+        assert "same episodes" in said
+        assert "--share" in said
+        assert len(said.strip().splitlines()) == 1
+
+
 def test_two_conventions_do_not_mix_and_both_are_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "bigger"
     assert main(["generate", "arm-pick", "-n", "1", "--size", "32", "--workers", "0", "--out", str(other), "--quiet"]) == 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simgap.conventions import (
+    ActionSpec,
     AffineMap,
     CalibratedRange,
     Conversion,
@@ -352,3 +353,14 @@ def test_a_stored_convention_that_cannot_be_read_is_one_line(change: dict[str, A
 def test_conventions_that_differ_in_any_field_are_not_mixed(change: dict[str, Any]) -> None:
     with pytest.raises(ConventionError, match="convert explicitly"):
         require_same(vector(ARM), vector(replace(ARM, **change)), what="actions", ours_name="a", theirs_name="b")
+
+
+def test_two_dimensions_that_differ_are_told_by_what_differs_and_nothing_else() -> None:
+    ours = Dimension(name="elbow", unit=Unit.DEG, low=-90, high=90)
+    theirs = replace(ours, unit=Unit.RAD, calibrated=CalibratedRange(low=-100.0, high=95.0, unit=Unit.DEG))
+    specs = [ActionSpec(rate_hz=20.0, dimensions=(d,)) for d in (ours, theirs)]
+    with pytest.raises(ConventionError) as caught:
+        require_same(*specs, what="actions", ours_name="policy", theirs_name="data")
+    assert str(caught.value) == (
+        "actions 'elbow' differs: policy says unit deg, calibrated None, data says unit rad, calibrated -100..95 deg; convert explicitly"
+    )

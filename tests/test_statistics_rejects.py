@@ -81,6 +81,15 @@ def test_a_policy_that_is_void_throughout_is_not_taken() -> None:
     assert race_on_budget(["fine", "broken"], (8, 8), look_at, share=1.0).winner == "fine"
 
 
+def test_a_policy_that_is_void_nearly_always_does_not_win_by_the_few_trials_that_count() -> None:
+    def look_at(look: int, names: Sequence[str]) -> Mapping[str, Mapping[int, Outcome]]:
+        seeds = range(16 * look, 16 * look + 16)
+        return {n: {s: VOID if n == "flaky" and s % 16 else GOOD if n == "flaky" or s % 10 else BAD for s in seeds} for n in names}
+
+    for names in (["fine", "flaky"], ["flaky", "fine"]):
+        assert race_on_budget(names, (16,) * 6, look_at, share=1.0).winner == "fine"
+
+
 @pytest.mark.parametrize("rates", [[0.9, 0.9, 0.96, 0.98, 0.97, 0.98], [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.7] * 6])
 def test_half_the_rollouts_lose_hardly_more_than_all_and_a_best_policy_is_seldom_called_beaten(rates: list[float]) -> None:
     rng, truth = np.random.default_rng(2), np.array(rates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import pickle
 import shlex
 import time
@@ -148,13 +149,16 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Datase
 
     Raises:
         ConventionError: two differ; names both folders.
-        UsageError: an unknown camera.
+        UsageError: an unknown camera, or the same episodes twice.
     """
     from simgap.conventions import require_same
     from simgap.episodes.reader import open_dataset
     from simgap.errors import ConventionError, UsageError, did_you_mean
 
     datasets = [open_dataset(path) for path in paths]
+    for (first_path, a), (path, b) in itertools.combinations(zip(paths, datasets, strict=True), 2):
+        if (a.n_episodes, a.n_frames) == (b.n_episodes, b.n_frames) and a.fingerprint == b.fingerprint:
+            raise UsageError(f"{first_path} and {path} hold the same episodes (fingerprint {a.fingerprint[:12]}); name them once, weigh them with --share")
     for path, dataset in zip(paths, datasets, strict=True):
         for camera in cameras or ():
             if camera not in dataset.camera_keys:

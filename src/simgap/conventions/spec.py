@@ -260,9 +260,23 @@ def require_same(ours: VectorSpec, theirs: VectorSpec, *, what: str, ours_name: 
         raise ConventionError(f"{what} differ: {ours_name} has {list(ours.names)}, {theirs_name} has {list(theirs.names)}; reorder or rename explicitly")
     for a, b in zip(ours.dimensions, theirs.dimensions, strict=True):
         if a != b:
-            raise ConventionError(f"{what} {a.name!r} differs: {ours_name} says {a}, {theirs_name} says {b}; convert explicitly")
+            ours_say, theirs_say = _said_apart(a, b)
+            raise ConventionError(f"{what} {a.name!r} differs: {ours_name} says {ours_say}, {theirs_name} says {theirs_say}; convert explicitly")
     if abs(ours.rate_hz - theirs.rate_hz) > 1e-6:
         raise ConventionError(f"{what} rates differ: {ours_name} {ours.rate_hz} Hz, {theirs_name} {theirs.rate_hz} Hz; resample explicitly")
+
+
+def _said_apart(a: Dimension, b: Dimension) -> tuple[str, str]:
+    """Return what two dimensions say where they differ, field by field."""
+    apart = [f.name for f in fields(Dimension) if getattr(a, f.name) != getattr(b, f.name)]
+
+    def word(value: object) -> str:
+        if isinstance(value, CalibratedRange):
+            return f"{value.low:g}..{value.high:g} {value.unit}"
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    first, second = (", ".join(f"{name} {word(getattr(dimension, name))}" for name in apart) for dimension in (a, b))
+    return first, second
 
 
 SO101_JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")

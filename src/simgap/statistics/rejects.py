@@ -23,7 +23,7 @@ class BudgetedRace:
     set_aside: tuple[str, ...]
     """Policies that trailed when the budget asked for fewer, in the order in which they stopped. None of them is shown to be worse."""
     winner: str
-    """Of those that ran to the end the one with the highest rate, the last named where rates are equal."""
+    """Of those that ran to the end the one with the highest rate, the last named where rates are equal; see :func:`race_on_budget` on voids."""
 
     @property
     def trials(self) -> int:
@@ -90,7 +90,8 @@ def race_on_budget(
     those with the lowest rates if more are left than it allows. The first is a statement with a bounded error, which stopping others
     early does not touch: evidence that gets no further seeds stands still. The second is none: it saves trials.
 
-    The winner of equals is the one named last: of checkpoints of one training the one trained longest.
+    The winner of equals is the one named last: of checkpoints of one training the one trained longest. A policy of which less than half
+    as many trials count as of another that runs ranks behind it whatever its rate: what is left of so many voids may be the easy ones.
 
     Args:
         names: the policies, in an order that decides between equals.
@@ -104,7 +105,9 @@ def race_on_budget(
     running, set_aside = list(names), list[str]()
 
     def ranked(group: Sequence[str]) -> list[str]:
-        return sorted(group, key=lambda n: (_rate(outcomes[n]), place[n]), reverse=True)
+        counts = {n: tally(outcomes[n].values()) for n in group}
+        most = max(c.n for c in counts.values())
+        return sorted(group, key=lambda n: (2 * counts[n].n >= most, counts[n].successes / max(1, counts[n].n), place[n]), reverse=True)
 
     for look, most in enumerate(rejects_schedule(len(names), looks, share)):
         in_order = ranked(running)
@@ -143,8 +146,3 @@ def most_missed(outcomes: Mapping[str, Mapping[int, Outcome]], winner: str, conf
             return None
         highest = max(highest, high)
     return highest
-
-
-def _rate(outcomes: Mapping[int, Outcome]) -> float:
-    counts = tally(outcomes.values())
-    return counts.successes / counts.n if counts.n else -1.0
