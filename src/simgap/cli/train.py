@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.share is not None and len(args.share) != len(args.data):
         raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
     _require_device(spec.device)
-    datasets = _opened(args.data, args.cameras)
+    datasets = _opened(args.data, args.cameras, is_weighed=args.share is not None)
     kinds = _kinds(args, spec, datasets)
     chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk  # a wrong parent is said before frames are decoded
     spec = _fitting_shift(args, spec, datasets[0])
@@ -144,21 +144,21 @@ def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset
     return None if silent else [kind for kind in known if kind is not None]
 
 
-def _opened(paths: Sequence[Path], cameras: Sequence[str] | None) -> list[Dataset]:
+def _opened(paths: Sequence[Path], cameras: Sequence[str] | None, *, is_weighed: bool) -> list[Dataset]:
     """Open every dataset and compare conventions and frames, before anything is decoded.
 
     Raises:
         ConventionError: two differ; names both folders.
-        UsageError: an unknown camera, or the same episodes twice.
+        UsageError: an unknown camera, or the same episodes twice and nobody said that they weigh double.
     """
     from simgap.conventions import require_same
     from simgap.episodes.reader import open_dataset
     from simgap.errors import ConventionError, UsageError, did_you_mean
 
     datasets = [open_dataset(path) for path in paths]
-    for (first_path, a), (path, b) in itertools.combinations(zip(paths, datasets, strict=True), 2):
+    for (first_path, a), (path, b) in () if is_weighed else itertools.combinations(zip(paths, datasets, strict=True), 2):
         if (a.n_episodes, a.n_frames) == (b.n_episodes, b.n_frames) and a.fingerprint == b.fingerprint:
-            raise UsageError(f"{first_path} and {path} hold the same episodes (fingerprint {a.fingerprint[:12]}); name them once, weigh them with --share")
+            raise UsageError(f"{first_path} and {path} hold the same episodes ({a.fingerprint[:12]}); name them once, or say by --share that twice is meant")
     for path, dataset in zip(paths, datasets, strict=True):
         for camera in cameras or ():
             if camera not in dataset.camera_keys:
