@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from simgap.cli._train_options import asked_spec, tracker_of
+from simgap.cli._train_options import asked_spec, spec_defaults, tracker_of
 from simgap.cli.train import add_arguments
 from simgap.errors import MachineError, UsageError
 from simgap.policies.cnn import Pool
@@ -23,6 +27,38 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def test_without_options_the_spec_is_the_default_one() -> None:
     assert asked_spec(parsed("--threads", "2")) == TrainSpec()
+
+
+def test_every_option_of_the_help_shows_its_default_and_it_is_the_one_of_the_spec() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    options = [action for action in parser._actions if action.option_strings]
+    silent = [action.option_strings[0] for action in options if "default" not in (action.help or "")]
+    assert silent == []
+    shown = {action.dest.removeprefix("spec_"): action.help or "" for action in options if action.dest.startswith("spec_")}
+    own = {field.name: getattr(TrainSpec(), field.name) for field in dataclasses.fields(TrainSpec)}
+    elsewhere = {"p_real", "stem", "threads"}  # decided by the shares, the frames and the machine
+    assert elsewhere < set(shown) <= set(own)
+    for name in sorted(set(shown) - elsewhere):
+        word = re.search(r"default: ([^,()]+(?:\(\d+\))?)", shown[name])
+        assert word is not None, name
+        value = word[1] if isinstance(own[name], str) else type(own[name])(word[1])
+        assert value == own[name], name
+
+
+def test_defaults_read_from_the_source_are_those_of_the_class() -> None:
+    read = spec_defaults()
+    for field in dataclasses.fields(TrainSpec):
+        value = field.default
+        text = " ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
+        assert read[field.name] == text or float(read[field.name]) == value
+
+
+def test_the_help_of_train_loads_no_torch() -> None:
+    code = "import sys\nfrom simgap.cli import main\ntry:\n    main(['train', '--help'])\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "--checkpoint-every" in ran.stdout
 
 
 def test_every_word_reaches_the_spec(tmp_path: Path) -> None:
@@ -50,8 +86,6 @@ def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_tracker_is_opened_by_name_by_the_first_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "wandb", None)
     spec = TrainSpec()
     with tracker_of(parsed(), spec, tmp_path, needed=True) as none:
