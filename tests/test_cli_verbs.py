@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simgap.cli import main
+from simgap.cli import generate, main
 from simgap.ledger import Ledger
 
 SMALL = ["--size", "48", "--workers", "0"]
@@ -123,13 +124,25 @@ def test_generating_again_makes_nothing_and_says_so(run: Any, data: Path) -> Non
 
 def test_generating_something_else_into_the_folder_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "arm-pick", "-n", "3", *SMALL, "--out", str(data), "--noise-deg", "0"]) == 3
-    assert "noise_deg is 1.5 on disk and 0.0 now" in capsys.readouterr().err
+    assert "noise_deg is 1.5 on disk and 0.0 now; use the same spec, or another folder (--out)" in capsys.readouterr().err
 
 
-def test_the_default_folder_names_env_preset_number_and_seed(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_names_env_preset_number_seed_and_what_is_not_usual(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, document, _ = run("generate", "arm-pick", "-n", "1", *SMALL, "--factors", "shifted:light", "--seed", "4")
-    assert document["path"] == "runs/data/arm-pick-shifted-light-1-s4"
+    assert document["path"] == "runs/data/arm-pick-shifted-light-1-s4-48px"
+
+
+def test_requests_that_make_different_episodes_have_default_folders_of_their_own() -> None:
+    def named(*words: str) -> str:
+        parser = argparse.ArgumentParser()
+        generate.add_arguments(parser)
+        return generate.default_name(argparse.Namespace(seed=0, **vars(parser.parse_args(["arm-pick", "-n", "5", *words]))))
+
+    assert named() == "arm-pick-nominal-5-s0"
+    assert named("--size", "48", "--cameras", "front") == "arm-pick-nominal-5-s0-48px-front"
+    changes = [(), ("--size", "48"), ("--cameras", "front"), ("--cameras", "front,wrist"), ("--noise-deg", "0"), ("--codec", "png"), ("--engine", "drake")]
+    assert len({named(*change) for change in changes}) == len(changes)
 
 
 def test_training_says_that_the_loss_selects_nothing_and_a_finished_run_is_not_trained_again(run: Any, data: Path, checkpoint: Path) -> None:

@@ -24,17 +24,22 @@ HELP = (
 OFTEN_REJECTED = 0.05
 """Above this share of rejected attempts the data lean towards easy conditions, and the user should know."""
 
+SIZE_PX, NOISE_DEG, CODEC, ENGINE = 96, 1.5, "h264", "mujoco"
+"""Defaults; the folder of a dataset is named by what differs from them."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("env", metavar="ENV", help="env, as `simgap envs` lists it")
     parser.add_argument("-n", type=count, required=True, metavar="N", help="episodes to have in the end")
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
-    parser.add_argument("--size", type=count, default=96, metavar="PX", help="side of a frame (default 96)")
-    parser.add_argument("--noise-deg", type=amount, default=1.5, metavar="X", help="noise on what is executed, the label stays clean (default 1.5)")
+    parser.add_argument("--size", type=count, default=SIZE_PX, metavar="PX", help=f"side of a frame (default {SIZE_PX})")
+    parser.add_argument(
+        "--noise-deg", type=amount, default=NOISE_DEG, metavar="X", help=f"noise on what is executed, the label stays clean (default {NOISE_DEG})"
+    )
     parser.add_argument("--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)")
     parser.add_argument(
-        "--codec", choices=("h264", "av1", "png"), default="h264", help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)"
+        "--codec", choices=("h264", "av1", "png"), default=CODEC, help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)"
     )
     add_engine(parser)
     add_ray(parser)
@@ -47,6 +52,16 @@ def names(text: str) -> tuple[str, ...]:
     if not all(found):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
     return found
+
+
+def default_name(args: argparse.Namespace) -> str:
+    """Return the folder name of what is asked: two requests that make different episodes do not share one."""
+    parts = [args.env, args.factors.replace(":", "-"), str(args.n), f"s{args.seed}"]
+    parts += [f"{args.size}px"] if args.size != SIZE_PX else []
+    parts += ["+".join(args.cameras)] if args.cameras else []
+    parts += [f"noise{args.noise_deg:g}"] if args.noise_deg != NOISE_DEG else []
+    parts += [word for word, usual in ((args.codec, CODEC), (args.engine, ENGINE)) if word != usual]
+    return "-".join(parts)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,8 +85,7 @@ def run(args: argparse.Namespace) -> int:
     )
     env = recorded_env(spec, render=False)
     require_offscreen()
-    other = "" if args.engine == "mujoco" else f"-{args.engine}"
-    out = args.out or Path("runs/data") / f"{args.env}-{args.factors.replace(':', '-')}-{args.n}-s{args.seed}{other}"
+    out = args.out or Path("runs/data") / default_name(args)
     there = len(EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done())
     if there:
         rest = args.n - there

@@ -201,7 +201,7 @@ class EpisodeWriter:
             raise DataError(f"{path} has schema {schema!r}, expected {SCHEMA}; use the version that wrote it")
         found = list(differences(ours, stored["spec"]))
         if found:
-            raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec or a new folder")
+            raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec, or another folder (--out)")
 
 
 def _holds_something(root: Path) -> bool:
