@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
+from simgap.cli._study_show import execution_document, selection_document, show_execution, show_selection
 from simgap.cli.envs import add_engine, add_workers, count, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = "Run a study and write its page: execution (modes x latency x bugs) or selection (loss and proxies against closed loop)."
+
+NO_BUG = "none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     execution.add_argument("-n", type=count, default=200, metavar="N", help="starts, the same for every row (default 200)")
     execution.add_argument("--executors", nargs="+", metavar="TEXT", help="executors without a lead (default: latest, receding(5), whole_chunk, ensemble(0.1))")
     execution.add_argument("--latencies", nargs="+", type=int, default=[0, 2, 4], metavar="N", help="control steps (default 0 2 4)")
-    execution.add_argument("--bugs", nargs="*", metavar="NAME", help="seeded bugs (default: the five of the study; none: correct executors alone)")
+    execution.add_argument("--bugs", nargs="*", metavar="NAME", help="seeded bugs (default: the five of the study; the word none: correct executors alone)")
     text = "several trainings whose checkpoints are all run: rank correlation and regret of what might select among them"
     selection = studies.add_parser("selection", help=text, description=text)
     selection.add_argument("data", type=Path, nargs="+", metavar="DATA", help="datasets of one env")
@@ -71,7 +74,7 @@ def _execution(args: argparse.Namespace) -> int:
         env=env.name,
         ranges=preset_of(env, args.factors),
         latencies=tuple(dict.fromkeys([0, *args.latencies])),
-        bugs=BUGS if args.bugs is None else tuple(args.bugs),
+        bugs=BUGS if args.bugs is None else _named(args.bugs),
         starts=args.n,
         seed=args.seed,
         engine=args.engine,
@@ -87,7 +90,8 @@ def _execution(args: argparse.Namespace) -> int:
     numbers = write_rows(rows, args.out)
     best = max(rows, key=lambda r: (not r.cell.bug, r.rate.point or 0.0))
     document = {"page": args.page, "picture": picture, "numbers": numbers, "rows": len(rows), "command": command, "best": best.cell.label}
-    emit(args, document, lambda console: _print(console, document))
+    document |= execution_document(rows)
+    emit(args, document, lambda console: _print(console, document, show_execution))
     return 0
 
 
@@ -130,7 +134,8 @@ def _selection(args: argparse.Namespace) -> int:
     picture = draw_selection(results, args.page.with_suffix(".png"))
     write_atomic(args.page, selection_page(study, results, command, picture.name, data))
     document: dict[str, Any] = {"page": args.page, "picture": picture, "numbers": args.out / "selection.json", "rows": len(results), "command": command}
-    emit(args, document, lambda console: _print(console, document))
+    document |= selection_document(results)
+    emit(args, document, lambda console: _print(console, document, show_selection))
     return 0
 
 
@@ -143,7 +148,7 @@ def _command(args: argparse.Namespace, words: list[str], size: int, executors: S
         parts += ["--env", args.env]
     if args.study == "execution":
         parts += ["--latencies", *map(str, args.latencies)]
-        parts += ["--executors", *executors, "--bugs", *bugs]
+        parts += ["--executors", *executors, "--bugs", *(bugs or [NO_BUG])]
     else:
         for name in ("trainings", "checkpoints", "steps", "batch", "width", "validation_share", "select_n"):
             parts += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
@@ -151,5 +156,19 @@ def _command(args: argparse.Namespace, words: list[str], size: int, executors: S
     return shlex.join(parts)
 
 
-def _print(console: Console, document: dict[str, Any]) -> None:
+def _named(bugs: Sequence[str]) -> tuple[str, ...]:
+    """Return the bugs that are asked for; the word none asks for no bug.
+
+    Raises:
+        UsageError: none beside a bug.
+    """
+    from simgap.errors import UsageError
+
+    if NO_BUG in bugs and len(bugs) > 1:
+        raise UsageError(f"--bugs {' '.join(bugs)}: {NO_BUG} stands alone; leave it out, or name no bug beside it")
+    return () if list(bugs) == [NO_BUG] else tuple(bugs)
+
+
+def _print(console: Console, document: dict[str, Any], show: Callable[[Console, dict[str, Any]], None]) -> None:
+    show(console, document)
     show_lines(console, f"wrote {document['page']}, {document['picture']} and {document['numbers']}", f"made by: {document['command']}")
