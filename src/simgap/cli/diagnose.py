@@ -18,7 +18,7 @@ HELP = "say which thing is broken, or which trials would tell"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run, with its trials and replays")
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run that `simgap demo` wrote, with its trials and replays")
 
 
 def run(args: argparse.Namespace) -> int:

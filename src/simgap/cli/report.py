@@ -12,7 +12,7 @@ HELP = "write one self-contained HTML page of a run"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a finished run of `simgap demo`")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ HELP = "plan the next data from the failures"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run")
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run that `simgap demo` wrote")
     parser.add_argument("-n", "--episodes", type=count, default=240, metavar="N", help="episodes to plan (default 240)")
     parser.add_argument("--generate", action="store_true", help="make the episodes now, into --out")
     add_workers(parser)

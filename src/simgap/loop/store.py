@@ -9,6 +9,7 @@ from typing import Any
 from simgap.diagnosis import Diagnosis, TurnEvidence
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError
+from simgap.loop.no_run import not_a_run
 from simgap.loop.results import Turn, TurnResult, compare
 from simgap.loop.spec import TurnSpec
 from simgap.provenance import canonical_json, read_json, write_atomic
@@ -54,7 +55,7 @@ def load_run(folder: Path) -> TurnResult:
     """
     path = folder / RUN_JSON
     if not path.exists():
-        raise DataError(f"{folder} is no finished run (no {RUN_JSON}); run `simgap demo --out {folder}` or name the folder that a demo wrote")
+        raise DataError(not_a_run(folder, RUN_JSON))
     data = read_json(path)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise DataError(f"{path} has schema {data.get('schema') if isinstance(data, dict) else None!r}, expected {SCHEMA}; use the version that wrote it")
