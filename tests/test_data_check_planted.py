@@ -40,6 +40,7 @@ class Recording:
     times: list[Array]
     cameras: dict[str, list[NDArray[np.uint8]]] = field(default_factory=dict)
     spec_changes: dict[str, Any] = field(default_factory=dict)
+    extras: list[dict[str, NDArray[np.float32]]] = field(default_factory=list)
 
     def each(self, change: Callable[[Array, Array], None]) -> Recording:
         for action, state in zip(self.actions, self.states, strict=True):
@@ -75,6 +76,7 @@ def write(root: Path, recording: Recording, *, is_ours: bool = True) -> Path:
             outcome=Outcome.success(),
             task="pick",
             seed=k,
+            extras=recording.extras[k] if recording.extras else {},
         )
         writer.write(k, episode)
     writer.finish()
@@ -191,6 +193,14 @@ def _wrap(r: Recording) -> None:
         state[:, 0] %= 360.0
 
 
+def _log_applied(r: Recording, *, above: float) -> None:
+    """Let the log hold what was asked, ``above`` the upper limit once an episode, beside what the robot clipped it to."""
+    spec = make_spec().action_spec
+    for action in r.actions:
+        action[7, 0] = above * spec.high[0]
+    r.extras = [{"applied_action": np.clip(a, spec.low, spec.high).astype(np.float32)} for a in r.actions]
+
+
 def _normalised(r: Recording) -> None:
     r.each(lambda a, s: (a.__imul__(0.02), s.__imul__(0.02)))  # type: ignore[func-returns-value]
 
@@ -224,6 +234,7 @@ NUMBERS: dict[str, Callable[[Recording], object]] = {
     "short_episodes": _short,
     "repeated_frames": _pause,
     "positional_timestamps": lambda r: r,
+    "asked_beyond_limits": lambda r: _log_applied(r, above=1.05),
     "outside_limits": lambda r: r.each(lambda a, s: a.__setitem__((7, 0), 400.0)),
 }
 FOREIGN = {"servo_ticks", "unit_mode_undecidable", "units_undeclared", "positional_timestamps"}
@@ -437,6 +448,54 @@ def test_every_code_in_the_source_has_a_planted_fault() -> None:
     assert set(re.findall(r'code="([a-z_]+)"', source)) <= planted
     built = {"episode_count_mismatch", "frame_count_mismatch"}  # from an f-string
     assert {code for code in planted - built if f'"{code}"' not in source} == set()
+
+
+def test_a_command_that_the_robot_clipped_is_no_fault_of_the_data_and_what_it_did_beyond_its_limits_is(tmp_path: Path) -> None:
+    recording = clean()
+    _log_applied(recording, above=1.4)
+    report = check_data(write(tmp_path / "asked", recording))
+    assert report.is_clean
+    note = next(f for f in report.findings if f.code == "asked_beyond_limits")
+    assert note.numbers["share_of_frames"] == {NAMES[0]: pytest.approx(1 / 140)}
+    for extra, action in zip(recording.extras, recording.actions, strict=True):
+        extra["applied_action"] = action.astype(np.float32)
+    fault = next(f for f in check_data(write(tmp_path / "did", recording)).findings if f.code == "outside_limits")
+    assert fault.feature == "applied_action"
+    assert "2 % of a range" in fault.sentence
+
+
+@pytest.mark.parametrize(("beyond", "is_fault"), [(0.03, False), (0.08, True)])
+def test_a_joint_pressed_against_its_stop_is_within_its_limits_and_one_in_another_unit_is_not(beyond: float, is_fault: bool, tmp_path: Path) -> None:
+    spec, recording = make_spec().state_spec, clean()
+    for state in recording.states:
+        state[40, 0] = spec.high[0] + beyond * (spec.high[0] - spec.low[0])
+    found = [f for f in check_data(write(tmp_path / "d", recording)).findings if f.code == "outside_limits"]
+    assert bool(found) is is_fault
+    assert all("5 % of a range" in f.sentence for f in found)
+
+
+TURN = 2 * np.pi
+
+
+def _with_jumps(column: int, jump: float, *, part: float = 0.0) -> Recording:
+    """Return a recording with a column that spans a turn of radians and jumps every ten frames; ``part``: also by that much between."""
+    recording = clean()
+    for table in (*recording.actions, *recording.states):
+        phase = np.arange(len(table)) // 10
+        table[:, column] = 0.01 + jump * (phase % 2) + 0.01 * np.sin(np.arange(len(table)))
+        table[5::10, column] += part * np.where(phase[5::10] % 2, -1.0, 1.0)
+    return recording
+
+
+def test_only_an_angle_wraps(tmp_path: Path) -> None:
+    def wraps(name: str, recording: Recording, *, is_ours: bool) -> set[str]:
+        return {j for f in check_data(write(tmp_path / name, recording, is_ours=is_ours)).findings if f.code == "angle_wraps" for j in f.joints}
+
+    assert any("wrist_roll" in j for j in wraps("roll", _with_jumps(4, TURN), is_ours=False))  # of unknown unit
+    assert not wraps("percent", _with_jumps(5, TURN), is_ours=True)
+    assert not wraps("gripper", _with_jumps(5, TURN), is_ours=False)
+    assert not wraps("degrees", _with_jumps(4, TURN), is_ours=True)  # six degrees are no turn
+    assert not wraps("steps", _with_jumps(4, TURN, part=0.4 * TURN), is_ours=False)  # steps of any width
 
 
 @pytest.mark.parametrize("lag", [0, 1, 6])

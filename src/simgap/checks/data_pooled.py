@@ -14,6 +14,11 @@ from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
 
 
+def is_gripper_name(name: str) -> bool:
+    """Return True for the usual names of jaws and fingers."""
+    return re.search(r"gripper|jaw|finger", name.lower()) is not None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Joint:
     """One dimension that action and state share."""
@@ -27,7 +32,7 @@ class Joint:
     @property
     def is_gripper(self) -> bool:
         """True for jaws and fingers, which hold things."""
-        return re.search(r"gripper|jaw|finger", self.name.lower()) is not None
+        return is_gripper_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -9,14 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_pooled import Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.scaling import circular_std
-from simgap.conventions import SO101_JOINTS, Unit
+from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
 
 _REPEATED = 0.2
 _SHORT = 0.25
-_TURNS = {"degrees": 360.0, "radians": 2 * float(np.pi), "servo ticks": 4096.0}
+_TURNS = {Unit.DEG: ("degrees", 360.0), Unit.RAD: ("radians", 2 * float(np.pi)), Unit.TICKS: ("servo ticks", 4096.0)}
+"""What a whole turn is in each unit that measures an angle; in any other nothing wraps."""
+_APPLIED = "applied_action"
+"""Column of a trial: the command after the robot clipped it."""
+_ASKED_BEYOND = 0.02
+"""Share of its range by which a command may lie outside its limits: rounding and the noise of a recording."""
+_MEASURED_BEYOND = 0.05
+"""The same for a measured joint: its mechanical stop lies behind the servo's limit and gives way under load. Another unit is far more."""
 
 
 def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -146,26 +153,63 @@ def _unit_groups(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.
 def _limits(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
     if not pooled.dataset.is_ours:
         return []
+    spec, key = pooled.dataset.spec, pooled.dataset.action_key
     found = []
-    sides = ((pooled.dataset.action_key, pooled.dataset.spec.action_spec, action), (pooled.dataset.state_key, pooled.dataset.spec.state_spec, state))
-    for key, spec, values in sides:
-        slack = 0.02 * (spec.high.astype(np.float64) - spec.low)
-        outside = ((values < spec.low - slack) | (values > spec.high + slack)).mean(axis=0)
-        bad = {n: float(outside[k]) for k, n in enumerate(spec.names) if outside[k] > 0}
-        if bad:
-            parts = [f"{n} in {100 * share:.1f} % of frames" for n, share in bad.items()]
-            found.append(
-                DataFinding(
-                    code="outside_limits",
-                    severity=Severity.FAULT,
-                    sentence=f"{key} leaves the limits of its own spec: {listed(parts)}",
-                    remedy="correct the limits or the unit in the spec, or clip where the data are made",
-                    feature=key,
-                    joints=tuple(bad),
-                    numbers={"share_of_frames": bad},
-                )
-            )
-    return found
+    if all(_APPLIED in e for e in pooled.episodes):  # what was asked and what was handed to the motors were logged apart
+        applied = pooled.pooled(_APPLIED)
+        if applied.shape == action.shape:
+            found += _clipped(key, spec.action_spec, action)
+            key, action = _APPLIED, applied
+    found += _outside(key, spec.action_spec, action, _ASKED_BEYOND)
+    return [*found, *_outside(pooled.dataset.state_key, spec.state_spec, state, _MEASURED_BEYOND)]
+
+
+def _beyond(spec: VectorSpec, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far values lie outside their limits, ``(N, D)`` in shares of the range, 0 inside."""
+    low, high = spec.low.astype(np.float64), spec.high.astype(np.float64)
+    return np.asarray(np.maximum(0.0, np.maximum(low - values, values - high)) / np.where(high > low, high - low, 1.0))
+
+
+def _outside(key: str, spec: VectorSpec, values: NDArray[np.float64], tolerance: float) -> list[DataFinding]:
+    beyond = _beyond(spec, values)
+    outside = (beyond > tolerance).mean(axis=0)
+    bad = {n: float(outside[k]) for k, n in enumerate(spec.names) if outside[k] > 0}
+    if not bad:
+        return []
+    most = {n: float(beyond[:, k].max()) for k, n in enumerate(spec.names) if n in bad}
+    parts = [f"{n} in {100 * share:.1f} % of frames, by up to {100 * most[n]:.3g} % of its range" for n, share in bad.items()]
+    return [
+        DataFinding(
+            code="outside_limits",
+            severity=Severity.FAULT,
+            sentence=f"{key} leaves the limits of its own spec by more than the {100 * tolerance:g} % of a range that are allowed: {listed(parts)}",
+            remedy="correct the limits or the unit in the spec, or clip where the data are made",
+            feature=key,
+            joints=tuple(bad),
+            numbers={"share_of_frames": bad, "most_beyond": most, "tolerance": tolerance},
+        )
+    ]
+
+
+def _clipped(key: str, spec: VectorSpec, asked: NDArray[np.float64]) -> list[DataFinding]:
+    """Say where a policy asked for more than the robot gives; the log of a trial keeps what was asked, as it has to."""
+    beyond = _beyond(spec, asked)
+    shares = {n: float((beyond[:, k] > _ASKED_BEYOND).mean()) for k, n in enumerate(spec.names) if beyond[:, k].max(initial=0.0) > _ASKED_BEYOND}
+    if not shares:
+        return []
+    most = {n: float(beyond[:, k].max()) for k, n in enumerate(spec.names) if n in shares}
+    parts = [f"{n} in {100 * share:.1f} % of frames, by up to {100 * most[n]:.3g} % of its range" for n, share in shares.items()]
+    return [
+        DataFinding(
+            code="asked_beyond_limits",
+            severity=Severity.NOTE,
+            sentence=f"{key} holds what a policy asked, beyond the limits in {listed(parts)}; the robot clipped it ({_APPLIED} holds what it did)",
+            remedy="train on applied_action if these episodes are to be learnt from; a policy that asks far beyond has another unit or normaliser",
+            feature=key,
+            joints=tuple(shares),
+            numbers={"share_of_frames": shares, "most_beyond": most, "tolerance": _ASKED_BEYOND},
+        )
+    ]
 
 
 def _repeats(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -189,16 +233,21 @@ def _repeats(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
 def _wraps(pooled: Pooled) -> list[DataFinding]:
     """Find angles that jump by a whole turn from one frame to the next."""
     found: dict[str, dict[str, Any]] = {}
-    for key, names, tables in (
-        (pooled.dataset.action_key, pooled.action_names, pooled.actions),
-        (pooled.dataset.state_key, pooled.state_names, pooled.states),
+    spec = pooled.dataset.spec
+    for key, names, dimensions, tables in (
+        (pooled.dataset.action_key, pooled.action_names, spec.action_spec.dimensions, pooled.actions),
+        (pooled.dataset.state_key, pooled.state_names, spec.state_spec.dimensions, pooled.states),
     ):
         steps = np.abs(np.concatenate([np.diff(t, axis=0) for t in tables]))
         values = np.concatenate(tables)
         spread = np.ptp(values, axis=0)
-        for unit, turn in _TURNS.items():
+        declared = {d.name: d for d in dimensions}
+        for kind, (unit, turn) in _TURNS.items():
+            may_turn = np.array([_may_turn(n, declared.get(n), kind) for n in names], dtype=bool)
             is_one_turn = (spread > 0.97 * turn) & (spread < 1.1 * turn)  # 360 degrees are also many radians
-            jumps = (steps > 0.5 * turn).sum(axis=0) * is_one_turn
+            # A wrap goes from end to end, and nothing lies between it and the motion; what steps by any width does not wrap.
+            whole, part = (steps > 0.75 * turn).sum(axis=0), ((steps > 0.25 * turn) & (steps <= 0.75 * turn)).sum(axis=0)
+            jumps = whole * (is_one_turn & may_turn & (part < whole))
             for k in np.flatnonzero(jumps):
                 column = values[:, k]
                 found[f"{names[k]} ({key})"] = {
@@ -222,6 +271,13 @@ def _wraps(pooled: Pooled) -> list[DataFinding]:
             numbers=found,
         )
     ]
+
+
+def _may_turn(name: str, dimension: Dimension | None, unit: Unit) -> bool:
+    """Return whether a dimension can be an angle in this unit: it is declared so or not at all, and it is no gripper."""
+    if dimension is None:
+        return not is_gripper_name(name)
+    return dimension.unit in (unit, Unit.UNKNOWN) and not (dimension.is_gripper or is_gripper_name(name))
 
 
 def _lengths(pooled: Pooled) -> list[DataFinding]:
