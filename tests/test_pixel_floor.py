@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simgap.checks.pixel_floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes
+from simgap.checks.pixel_floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes, search_floor, work_of
 from simgap.checks.pixel_gate import gate
 from simgap.checks.pixel_labels import labelled_floor, read_labels, shrink
 from simgap.checks.pixel_probe import PhaseError, ProbeSet, ProbeSpec, blind_guess, held_out_errors, sample_scenes, train_probe
@@ -233,22 +233,91 @@ def test_large_targets_pass_the_gate_without_a_probe_and_foreign_data_have_no_ga
     assert gate({}, 96, ("front",), tmp_path, threads=1) is None
 
 
-def test_a_small_target_is_probed_once_and_the_verdict_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _planted_search(monkeypatch: pytest.MonkeyPatch, verdict: FloorVerdict) -> list[int]:
+    """Let the gate find a verdict without training; return the sizes it asks for."""
     from simgap.checks import pixel_gate
 
     calls: list[int] = []
 
-    def search(env: Any, ranges: Any, sizes: tuple[int, ...], **_: Any) -> FloorReport:
+    def search(env: Any, ranges: Any, sizes: tuple[int, ...], *, spec: ProbeSpec, progress: Any = None, **_: Any) -> FloorReport:
         calls.extend(sizes)
-        size = SizeReport(size_px=sizes[0], verdict=FloorVerdict.FAIL, reason="planted", errors=(), rulers=())
+        if progress is not None:
+            progress("8 px", work_of(spec))
+        size = SizeReport(size_px=sizes[0], verdict=verdict, reason="planted", errors=(), rulers=())
         return FloorReport(env=env.name, factors=ranges.name, cameras=("front",), tolerance_mm=8.0, sizes=(size,))
 
     monkeypatch.setattr(pixel_gate, "search_floor", search)
+    return calls
+
+
+def test_a_small_target_is_probed_once_and_the_verdict_kept_and_said_both_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _planted_search(monkeypatch, FloorVerdict.FAIL)
+    lines: list[str] = []
     for _ in range(2):
-        found = gate(_fields(), 8, ("front",), tmp_path, threads=1)
+        found = gate(_fields(), 8, ("front",), tmp_path, threads=1, said=lines.append)
         assert found is not None
         assert found.verdict is FloorVerdict.FAIL
     assert calls == [8]
+    assert lines[1:] == ["8 px frames: fail: planted", "8 px frames: fail: planted (probed before)"]
+    assert "training a probe" in lines[0]
+
+
+def test_the_search_tells_all_its_work_and_the_probe_its_steps() -> None:
+    spec = ProbeSpec(scenes=20, steps=100, batch=8, width=8, hidden=8, threads=1)
+    env, told = make_env("arm-pick", image_size=96), []
+    search_floor(env, env.presets["nominal"], (8,), cameras=("front",), spec=spec, progress=lambda what, n: told.append((what, n)))
+    env.close()
+    assert sum(n for _, n in told) == work_of(spec)
+    assert sum(n for what, n in told if "probe" in what) == spec.steps
+
+
+@pytest.fixture(scope="module")
+def front_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from simgap.cli import main
+
+    data = tmp_path_factory.mktemp("front") / "data"
+    words = ["-n", "1", "--size", "8", "--cameras", "front", "--codec", "png", "--workers", "0", "--quiet", "--out", str(data)]
+    assert main(["generate", "arm-pick", *words]) == 0
+    return data
+
+
+def test_training_shows_the_progress_of_the_probe_and_says_its_verdict(
+    front_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simgap.cli import main
+    from simgap.cli import train as verb
+
+    def frames(*_: Any) -> Any:
+        raise DataError("the gate is behind us")
+
+    _planted_search(monkeypatch, FloorVerdict.PASS)
+    monkeypatch.setattr(verb, "_frames", frames)
+    said = []
+    for _ in range(2):
+        assert main(["train", str(front_only)]) == 3
+        said.append(capsys.readouterr().err)
+    assert f"scenes and steps {work_of(ProbeSpec())}/{work_of(ProbeSpec())} (100%)" in said[0]
+    assert said[0].index("scenes and steps") < said[0].index("8 px frames: pass: planted")
+    assert "8 px frames: pass: planted (probed before)" in said[1]
+    assert "scenes and steps" not in said[1]
+
+
+def test_a_dataset_is_measured_through_its_own_cameras(front_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from simgap.checks import pixel_floor
+    from simgap.cli import main
+
+    seen: list[Any] = []
+
+    def search(*_: Any, cameras: Any, **__: Any) -> Any:
+        seen.append(tuple(cameras))
+        raise DataError("asked")
+
+    monkeypatch.setattr(pixel_floor, "search_floor", search)
+    assert main(["pixels", str(front_only), "--quiet"]) == 3
+    assert seen == [("front",)]
+    capsys.readouterr()
+    assert main(["pixels", str(front_only), "--cameras", "wrist", "--quiet"]) == 2
+    assert "no camera 'wrist'" in capsys.readouterr().err
 
 
 def test_near_poses_tell_nothing_about_the_target() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.pixel_probe import (
+    PHASES,
     PhaseError,
     ProbeSet,
     ProbeSpec,
@@ -162,6 +163,11 @@ def search_floor(
     )
 
 
+def work_of(spec: ProbeSpec) -> int:
+    """Return how many units one size's progress counts: scenes drawn and training steps."""
+    return len(PHASES) * spec.scenes + spec.steps
+
+
 def _one_size(
     env: TaskEnv,
     scenes: Mapping[str, Sequence[Scene]],
@@ -173,18 +179,18 @@ def _one_size(
     rulers = measure(env, {phase: poses[:RULER_SCENES] for phase, poses in scenes.items()}, cameras, (size,))
     noise = child_rng(spec.seed, "pixel-noise", size)
     data = draw_sets(env, scenes, (size,), cameras, noise, progress=None if progress is None else lambda n: progress(f"{size} px", n))[size]
-    errors = probe_errors(data, spec, env.position_tolerance_m)
+    errors = probe_errors(data, spec, env.position_tolerance_m, None if progress is None else lambda n: progress(f"{size} px, probe", n))
     verdict, reason = judge(errors, env.position_tolerance_m)
     if progress:
-        progress(f"{size} px: {verdict}", 1)
+        progress(f"{size} px: {verdict}", 0)
     return SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=tuple(rulers))
 
 
-def probe_errors(data: ProbeSet, spec: ProbeSpec, tolerance_m: float) -> list[PhaseError]:
-    """Train a probe on most of the stills and score it on the rest, by phase."""
+def probe_errors(data: ProbeSet, spec: ProbeSpec, tolerance_m: float, progress: Callable[[int], None] | None = None) -> list[PhaseError]:
+    """Train a probe on most of the stills and score it on the rest, by phase; ``progress`` is told of training steps done."""
     train, held_out = split_rows(len(data), spec.held_out_share, child_rng(spec.seed, "held-out"))
     seen, unseen = data.rows(train), data.rows(held_out)
-    predict = train_probe(seen, spec)
+    predict = train_probe(seen, spec, progress)
     return held_out_errors(predict(unseen), unseen, blind_guess(seen, unseen), tolerance_m)
 
 
@@ -220,4 +226,4 @@ def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdic
     return FloorVerdict.PASS, f"placed and told apart in every phase; largest 90th percentile of the error {worst.p90_mm:.1f} mm ({worst.phase})"
 
 
-__all__ = ["FloorReport", "FloorVerdict", "Scene", "SizeReport", "judge", "probe_errors", "require_sizes", "search_floor"]
+__all__ = ["FloorReport", "FloorVerdict", "Scene", "SizeReport", "judge", "probe_errors", "require_sizes", "search_floor", "work_of"]

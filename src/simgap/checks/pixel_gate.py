@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simgap.checks.pixel_floor import FloorVerdict, search_floor
+from simgap.checks.pixel_floor import FloorVerdict, search_floor, work_of
 from simgap.checks.pixel_probe import ProbeSpec, sample_scenes
 from simgap.checks.pixel_ruler import projected_across_px
 from simgap.envs import ENVS, make_env
@@ -44,6 +44,7 @@ def gate(
     *,
     threads: int,
     said: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Gate | None:
     """Return what is known of a dataset's frame size, or None where it was not made in an env that says where its target is.
 
@@ -53,7 +54,8 @@ def gate(
         cameras: those that will be trained on.
         cache: folder in which the verdict of a probe is kept.
         threads: for the probe.
-        said: told before a probe is trained, which takes up to two minutes.
+        said: told before a probe is trained, which takes up to two minutes, and its verdict, also where that was kept from before.
+        progress: called with (units of work done, all of them, what is done) while a probe is trained.
     """
     name, recipe = fields.get("env"), fields.get("generate")
     if name not in ENVS or not isinstance(recipe, dict) or not SMALLEST_PX <= size_px <= LARGEST_PX:
@@ -66,11 +68,15 @@ def gate(
             return Gate(size_px=size_px, across_px=across, verdict=FloorVerdict.PASS, reason=f"{across:.1f} px across the target")
         key = content_hash([name, ranges.to_json(), size_px, sorted(cameras), source_hash("envs", "checks", "policies", "training")])
         kept = cache / f"pixels-{key[:20]}.json"
-        if not kept.exists():
-            said(f"{size_px} px frames put {across:.1f} px across the target; training a probe to see whether that is enough")
-            report = search_floor(env, ranges, (size_px,), cameras=cameras, spec=ProbeSpec(threads=threads)).sizes[0]
+        was_kept = kept.exists()
+        if not was_kept:
+            said(f"{size_px} px frames put {across:.1f} px across the target; training a probe to see whether that is enough, up to two minutes")
+            spec = ProbeSpec(threads=threads)
+            told = None if progress is None else lambda what, n: progress(n, work_of(spec), what)
+            report = search_floor(env, ranges, (size_px,), cameras=cameras, spec=spec, progress=told).sizes[0]
             write_atomic(kept, json.dumps({"verdict": str(report.verdict), "reason": report.reason}).encode())
         found = read_json(kept)
+        said(f"{size_px} px frames: {found['verdict']}: {found['reason']}" + (" (probed before)" if was_kept else ""))
         return Gate(size_px=size_px, across_px=across, verdict=FloorVerdict(found["verdict"]), reason=str(found["reason"]))
     except UsageError:
         return None  # the env does not say where its target is: there is nothing to measure

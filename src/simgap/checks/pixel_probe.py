@@ -160,10 +160,11 @@ def draw_sets(
     return {size: ProbeSet(images=images[size], **common) for size in sizes}
 
 
-def train_probe(data: ProbeSet, spec: ProbeSpec) -> Callable[[ProbeSet], NDArray[np.float32]]:
+def train_probe(data: ProbeSet, spec: ProbeSpec, progress: Callable[[int], None] | None = None) -> Callable[[ProbeSet], NDArray[np.float32]]:
     """Train on labelled stills; return what predicts target offsets, ``(N, 2)`` m, for others.
 
     The trainer of policies does it: a probe is a policy whose action is to point at the target, one step ahead.
+    ``progress`` is called with the training steps done since the last call.
     """
     recipe = TrainSpec(
         steps=spec.steps,
@@ -179,7 +180,7 @@ def train_probe(data: ProbeSet, spec: ProbeSpec) -> Callable[[ProbeSet], NDArray
         checkpoint_every_steps=10**9,
     )
     with tempfile.TemporaryDirectory() as folder:
-        train([_as_table(data)], None, recipe, Path(folder) / "probe")
+        train([_as_table(data)], None, recipe, Path(folder) / "probe", progress=None if progress is None else lambda now: progress(now.new))
         policy = load_policy(Path(folder) / "probe")
 
     def predict(asked: ProbeSet) -> NDArray[np.float32]:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="ENV|DATASET", help="env, or dataset folder (of an env, or real with --labels)")
     parser.add_argument("--size", metavar="PX,PX", help=f"frame sizes to measure (default: up from {USUAL_SIZES[0]} px until one passes)")
     parser.add_argument("--factors", metavar="PRESET", help="preset the scenes are drawn from (default nominal, or the dataset's own ranges)")
-    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras the policy will see (default: all)")
+    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras the policy will see (default: all of the env, or of the dataset)")
     parser.add_argument("--scenes", type=count, metavar="N", help="scenes of each phase (default 2000)")
     parser.add_argument("--steps", type=count, metavar="N", help="training steps of the probe (default 1000)")
     parser.add_argument("--labels", type=Path, metavar="CSV", help="real data: episode,frame,x_m,y_m of the target in at least 10 frames of 5 episodes")
@@ -76,30 +76,35 @@ def _spec(args: argparse.Namespace) -> ProbeSpec:
 def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> FloorReport:
     from simgap.checks.pixel_floor import search_floor
     from simgap.envs import make_env
-    from simgap.errors import UsageError
+    from simgap.errors import UsageError, did_you_mean
     from simgap.machine import require_offscreen
 
-    name, ranges = args.what, None
+    name, ranges, cameras = args.what, None, args.cameras
     if Path(args.what).is_dir():
         from simgap.envs.factors import FactorRanges
         from simgap.episodes.reader import open_dataset
 
-        fields = open_dataset(Path(args.what)).spec.stamp.fields
+        dataset = open_dataset(Path(args.what))
+        fields = dataset.spec.stamp.fields
         if "generate" not in fields:
             raise UsageError(f"{args.what} was not made in one of our envs; label a handful of frames and give them with --labels and --tolerance-mm")
         name, ranges = str(fields["env"]), FactorRanges.from_json(dict(fields["generate"])["ranges"])
+        absent = [c for c in cameras or () if c not in dataset.camera_keys]
+        if absent:
+            raise UsageError(f"{args.what} has no camera {absent[0]!r}; {did_you_mean(absent[0], dataset.camera_keys)}")
+        cameras = cameras or sorted(dataset.camera_keys)
     env = make_env(name, image_size=96)
     chosen = preset_of(env, args.factors) if args.factors else ranges or env.presets["nominal"]
-    unknown = sorted(set(args.cameras or ()) - set(env.cameras))
+    unknown = sorted(set(cameras or ()) - set(env.cameras))
     if unknown:
         raise UsageError(f"env {name} has no cameras {unknown}; it has {', '.join(env.cameras)}")
     require_offscreen()
     spec = _spec(args)
     say(args, f"{name}, {chosen.name}: {spec.scenes} scenes of each phase; a probe of {spec.steps} steps at each size")
-    with progress(None, "scenes and sizes", args.quiet) as advance:
+    with progress(None, "scenes and steps", args.quiet) as advance:
         try:
             return search_floor(
-                env, chosen, sizes or USUAL_SIZES, until_pass=sizes is None, cameras=args.cameras, spec=spec, progress=lambda what, n: advance(n, what)
+                env, chosen, sizes or USUAL_SIZES, until_pass=sizes is None, cameras=cameras, spec=spec, progress=lambda what, n: advance(n, what)
             )
         finally:
             env.close()

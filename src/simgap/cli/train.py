@@ -19,6 +19,7 @@ from simgap.cli.envs import show_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from simgap.checks.pixel_gate import Gate
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
     from simgap.training import TrainProgress, TrainSpec
@@ -92,7 +93,6 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
     Raises:
         UsageError: below the floor; says by how much and what would do.
     """
-    from simgap.checks.pixel_gate import gate
     from simgap.errors import UsageError
 
     if args.force:
@@ -100,12 +100,33 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
     for path, dataset in zip(args.data, datasets, strict=True):
         cameras = tuple(args.cameras or sorted(dataset.camera_keys))
         size = min((side for camera in cameras for side in dataset.frame_shape(camera)[:2]), default=0)
-        found = gate(dict(dataset.spec.stamp.fields), size, cameras, path / "cache", threads=spec.threads, said=lambda text: say(args, text))
+        found = _gated(args, path, dataset, size, cameras, spec.threads)
         if found is not None and found.verdict.is_below:
             raise UsageError(
                 f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate larger ones "
                 f"(`simgap pixels {path}` finds the smallest that pass), or train all the same with --force"
             )
+
+
+def _gated(args: argparse.Namespace, path: Path, dataset: Dataset, size_px: int, cameras: tuple[str, ...], threads: int) -> Gate | None:
+    """Ask the gate; a probe that it trains shows its progress, and its verdict is one line."""
+    from simgap.checks.pixel_gate import gate
+
+    with ExitStack() as stack:
+        advance: Advance | None = None
+
+        def probed(n: int, total: int, what: str) -> None:
+            nonlocal advance
+            if advance is None:  # a verdict known before needs no bar
+                advance = stack.enter_context(progress(total, "pixel floor: scenes and steps", args.quiet))
+            advance(n, what)
+
+        def told(text: str) -> None:
+            stack.close()  # the bar ends before the verdict
+            say(args, f"{path}: {text}")
+
+        fields = dict(dataset.spec.stamp.fields)
+        return gate(fields, size_px, cameras, path / "cache", threads=threads, said=told, progress=probed)
 
 
 class _Reporter:
