@@ -248,6 +248,13 @@ def test_ns06_a_joint_that_really_turns_far_is_none() -> None:
     assert "wrapped_angle" not in {f.code for f in findings}
 
 
+def test_ns06_a_gripper_whose_numbers_happen_to_be_those_of_a_turn_is_none() -> None:
+    values = {"q01": np.full(2, -np.pi), "q99": np.full(2, np.pi), "std": np.full(2, 3.0), "min": np.full(2, -2 * np.pi), "max": np.full(2, 2 * np.pi)}
+    _, findings = judge([StatisticsBlock(file="s", group="", key="action", values=values, mask=np.array([True, False]))])
+    told = {f.code: f.numbers["dimensions"] for f in findings if f.code in ("wrapped_angle", "whole_turn_steps")}
+    assert told == {"wrapped_angle": {next(iter(told["wrapped_angle"])): [0]}, "whole_turn_steps": {next(iter(told["whole_turn_steps"])): [0]}}
+
+
 # --- NS-07: scaled by its own chunk -----------------------------------------------------------------------------------
 
 

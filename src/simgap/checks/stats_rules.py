@@ -211,13 +211,14 @@ def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     seam: dict[str, list[int]] = {}
     turns: dict[str, list[int]] = {}
     for b in blocks:
+        may_turn = ~np.isin(np.arange(b.size), gripper_dimensions(b))  # a gripper opens by anything and never wraps
         low, high, std = b.get("q01"), b.get("q99"), b.get("std")
         if low is not None and high is not None and std is not None:
-            at = (np.abs(low + np.pi) < 0.02) & (np.abs(high - np.pi) < 0.02) & (std > 2.0)
+            at = (np.abs(low + np.pi) < 0.02) & (np.abs(high - np.pi) < 0.02) & (std > 2.0) & may_turn
             if at.any():
                 seam[b.name] = [int(k) for k in np.flatnonzero(at)]
         if (low := b.get("min")) is not None and (high := b.get("max")) is not None:
-            at = (np.abs(np.abs(low) - TURN) < 0.02) | (np.abs(np.abs(high) - TURN) < 0.02)
+            at = ((np.abs(np.abs(low) - TURN) < 0.02) | (np.abs(np.abs(high) - TURN) < 0.02)) & may_turn
             if at.any():
                 turns[b.name] = [int(k) for k in np.flatnonzero(at)]
     found = []
