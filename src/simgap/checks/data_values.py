@@ -22,8 +22,11 @@ _APPLIED = "applied_action"
 """Column of a trial: the command after the robot clipped it."""
 _ASKED_BEYOND = 0.02
 """Share of its range by which a command may lie outside its limits: rounding and the noise of a recording."""
-_MEASURED_BEYOND = 0.05
-"""The same for a measured joint: its mechanical stop lies behind the servo's limit and gives way under load. Another unit is far more."""
+_MEASURED_BEYOND = 0.1
+"""The same for a measured joint: its mechanical stop lies behind the servo's limit and gives way under load.
+
+Jaws of our arm that are pressed on the table are measured up to 6 % beyond their limit; another unit is beyond by far more.
+"""
 
 
 def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
