@@ -243,7 +243,7 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     stand_in(monkeypatch, None)  # refused before the first rollout
     assert main(others) == 2
     assert "--report-seed" in capsys.readouterr().err
-    assert all(word in page for word in ("WINNER", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))
+    assert all(word in page for word in ("SELECTED", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))
 
 
 class Breaking(Planted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli.envs import counted, show_lines
@@ -17,7 +18,7 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         who = f"{shown['checkpoint']} with {shown['executor']}" if several else shown["executor"]
         mark = " (recommended in the card)" if shown["is_recommended"] else ""
         show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {who}{mark}")
-        show_lines(console, *(f"  success {sentence}" for sentence in shown["sentences"]), f"  failures: {counted(shown['failures'])}")
+        show_lines(console, f"  success {shown['sentences'][0]}", f"  {bars_in_words(shown, document['bars'])}", f"  failures: {counted(shown['failures'])}")
         if shown["voids"]:
             show_lines(console, f"  voids: {counted(shown['voids'])}")
         if shown["stopped_early"]:
@@ -25,7 +26,9 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         show_lines(console, *(f"  {m['name']}: {m['verdict']}. {m['sentence']}" for m in shown.get("motion", ())))
         if shown["timing_sentence"]:
             show_lines(console, f"  {shown['timing_sentence']}")
-        show_lines(console, f"  outcomes, film strips, traces and videos of failures: {shown['path']}")
+        reused = "finished before and read back; " if shown["was_finished"] else ""
+        show_lines(console, f"  {reused}outcomes, film strips, traces, and videos of up to two failures of each kind: {shown['path']}")
+        _print_looks(console, shown)
     for found in document["differences"]:
         print_difference(console, found)
     if document["differences"]:
@@ -36,7 +39,28 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
     if document["is_clean"]:
         show_lines(console, f"next: {document['next']}")
     elif all(s["verdict"] == "undecided" for s in document["screens"]):
-        show_lines(console, "undecided: the interval is too wide or lies between the bars; screen with a larger -n and another --seed, or train on")
+        show_lines(console, "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is another look, and looks are pooled")
+
+
+def bars_in_words(shown: Mapping[str, Any], bars: Mapping[str, float]) -> str:
+    """Say by which interval and which bars the verdict falls."""
+    broken, worthy = (f"{100 * bars[name]:.0f} %" for name in ("broken_below", "worthy_above"))
+    if "clopper_pearson" not in shown:
+        return f"decided by a plan whose wrong verdicts are bounded, not by this interval; broken: a rate below {broken}; worth hardware time: above {worthy}"
+    rule = f"broken: all of the interval below {broken}; worth hardware time: all of it above {worthy}"
+    low, high = shown["clopper_pearson"]
+    if low is None or high is None:
+        return f"no trial counts; {rule}"
+    return f"decided by the exact interval, {100 * low:.1f} to {100 * high:.1f} % (Clopper-Pearson); {rule}"
+
+
+def _print_looks(console: Console, shown: Mapping[str, Any]) -> None:
+    """Say what was looked at before, where that makes the rate above too high."""
+    if race := shown["chosen_on_these_seeds"]:
+        show_lines(console, f"  these seeds chose this policy in {race}: the rate above is too high; believe its report there, or --purpose report")
+    if (pooled := shown["pooled"]) is not None:
+        where = ", ".join(map(str, pooled["seeds"]))
+        show_lines(console, f"  look {len(pooled['seeds'])} at fresh seeds (--seed {where}), all together {pooled['sentence']}: {pooled['verdict']}")
 
 
 def print_difference(console: Console, found: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from simgap.envs.factors import FactorRanges
     from simgap.policies.bridges.open import AnyCard
     from simgap.policies.execution import ExecutorSpec
+    from simgap.rollouts.engine import RolloutSpec
     from simgap.rollouts.screen import ScreenReport
 
 HELP = (
@@ -99,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is said before the rollouts, not after
     reports: list[ScreenReport] = []
+    notes: list[dict[str, Any]] = []
     for arm in arms:
+        began = time.time()
         spec = RolloutSpec(
             env=env.name,
             checkpoint=arm.checkpoint,
@@ -115,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
         say(args, f"{arm.label}: {most}{args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
             reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance), runner=runner_of(args)))
-    document = _document(args, arms, env, reports)
+        notes.append(_looks(out, spec, arm.card.hash, reports[-1], began))
+    document = _document(args, arms, env, reports, notes)
     if args.motion:
         _add_motion(args, document, ranges, reports)
     emit(args, document, lambda console: print_screens(console, document))
@@ -237,9 +242,30 @@ def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpe
     return executors
 
 
-def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport]) -> dict[str, Any]:
+def _looks(out: Path, spec: RolloutSpec, policy: str, report: ScreenReport, began: float) -> dict[str, Any]:
+    """Return what was looked at before: whether these seeds chose this policy, other reports of it, and whether this screen was finished already."""
+    from simgap.rollouts.looks import chosen_here, pooled_reports
+
+    race, pooled = chosen_here(out, spec, policy), pooled_reports(out, report)
+    return {
+        "chosen_on_these_seeds": race,
+        "pooled": None if pooled is None else pooled.to_json(),
+        "was_finished": (report.path / "screen.json").stat().st_mtime < began,
+    }
+
+
+def _is_clean(report: ScreenReport, looks: dict[str, Any]) -> bool:
+    """Return whether a screen speaks for hardware time: by seeds that did not choose the policy, and by all reports together."""
+    from simgap.statistics import ScreenVerdict
+
+    verdicts = {str(report.verdict), (looks["pooled"] or {}).get("verdict", str(report.verdict))}
+    return verdicts == {str(ScreenVerdict.WORTH_HARDWARE_TIME)} and looks["chosen_on_these_seeds"] is None
+
+
+def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport], notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE
     from simgap.rollouts.timing import in_words, read_timing
-    from simgap.statistics import ScreenVerdict, what_n_cannot_show
+    from simgap.statistics import what_n_cannot_show
 
     screens = [
         {
@@ -252,8 +278,9 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
             "sentences": list(dict.fromkeys([str(report.rate), str(report.exact)])),
             "timing": (timing := read_timing(report.path)),
             "timing_sentence": None if timing is None else in_words(timing, env.action_spec.rate_hz),
+            **looks,
         }
-        for arm, report in zip(arms, reports, strict=True)
+        for arm, report, looks in zip(arms, reports, notes, strict=True)
     ]
     best = max(range(len(screens)), key=lambda i: reports[i].counts.successes)
     return {
@@ -268,7 +295,8 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "screens": screens,
         "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
         "what_n_cannot_show": _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n),
-        "is_clean": all(r.verdict is ScreenVerdict.WORTH_HARDWARE_TIME for r in reports),
+        "bars": {"broken_below": BROKEN_BELOW, "worthy_above": WORTHY_ABOVE},
+        "is_clean": all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True)),
         "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
     }
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress, say
 from simgap.cli._runner import add_ray, ray_of, runner_of
-from simgap.cli.envs import add_engine, add_renderer, add_workers, count, preset_of, show_lines, whole, workers_of
+from simgap.cli._screened import bars_in_words
+from simgap.cli.envs import add_engine, add_renderer, add_workers, count, counted, preset_of, show_lines, whole, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from simgap.cli.screen import card_of, env_of, executors_of, require_fits
     from simgap.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
+    from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
     from simgap.rollouts.spent import require_not_spent
     from simgap.seeds import Purpose
@@ -87,16 +89,26 @@ def run(args: argparse.Namespace) -> int:
         selection = report_winner(spec, raced, out, workers=workers_of(args), progress=following(advance), runner=runner_of(args))
     document = to_json(spec, selection) | {
         "plot": draw_race(selection),
+        "bars": {"broken_below": BROKEN_BELOW, "worthy_above": WORTHY_ABOVE},
         "sentences": {"select": str(raced.selected), "report": str(selection.report.rate)},
         "is_clean": selection.report.verdict is ScreenVerdict.WORTH_HARDWARE_TIME,
     }
-    document["next"] = shlex.join(["simgap", "trial", str(document["winner_path"]), "--executor", _executor(document)])
+    document["next"] = _next(document)
     emit(args, document, lambda console: _print(console, document))
     return 0 if document["is_clean"] else 1
 
 
 def _executor(document: dict[str, Any]) -> str:
     return next(str(e["executor"]) for e in document["entrants"] if e["name"] == document["winner"])
+
+
+def _next(document: dict[str, Any]) -> str:
+    """Return what to do with the winner: a trial where it is worth one, else what would change that."""
+    if document["is_clean"]:
+        return shlex.join(["simgap", "trial", str(document["winner_path"]), "--executor", _executor(document)])
+    if document["report"]["verdict"] == "broken":
+        return "look at the failures; then more or other data, or longer training: none of these is worth a robot's time"
+    return "train on or gather more data and select again with another --report-seed, or a larger --report-n then: these report seeds are spent"
 
 
 def _fate(entrant: dict[str, Any]) -> str:
@@ -116,7 +128,11 @@ def _uneven_voids(entrants: Sequence[dict[str, Any]]) -> str:
 
 
 def _print(console: Console, document: dict[str, Any]) -> None:
-    show_lines(console, f"WINNER: {document['winner']} ({document['winner_path']})")
+    show_lines(
+        console,
+        f"SELECTED: {document['winner']} ({document['winner_path']}); on fresh seeds {document['report']['verdict'].upper()}",
+        "  (entrants that share a letter cannot be told apart)",
+    )
     for e in document["entrants"]:
         rate = f"{100 * e['successes'] / e['n']:5.1f} %" if e["n"] else "  no trial"
         voids = f", {e['voids']} void" if e["voids"] else ""
@@ -135,6 +151,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         console,
         f"on the seeds that chose it: {document['sentences']['select']}; not to be reported",
         f"on fresh seeds:             {document['sentences']['report']}; {document['report']['verdict']}",
+        f"  {bars_in_words(document['report'], document['bars'])}",
+        f"  failures: {counted(document['report']['failures'])}; film strips, traces and videos: {document['report']['path']}",
     )
     if curse["points"] is not None:
         low, high = curse["interval"]
@@ -147,5 +165,4 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         f"race: {document['rollouts']} rollouts, {saved} fewer than all to the end; {document['plot']}",
         f"This is evidence of kind {document['report']['evidence']}: it can reject a policy and says nothing about hardware.",
     )
-    if document["is_clean"]:
-        show_lines(console, f"next: {document['next']}")
+    show_lines(console, f"next: {document['next']}")

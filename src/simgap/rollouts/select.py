@@ -254,6 +254,7 @@ def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
     by_name = {c.name: c for c in spec.candidates}
     return {
         "env": spec.env,
+        "ranges": spec.ranges.to_json(),
         "winner": raced.winner,
         "winner_path": by_name[raced.winner].path,
         "not_told_apart": list(raced.alike),

@@ -1,0 +1,58 @@
+"""Looks before this one: seeds that chose a policy do not judge it, and reports on several fresh seeds count together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from arm_fixtures import tiny_checkpoint
+from simgap.cli import main
+from simgap.envs.arm.factors import ARM_PRESETS
+from simgap.policies.checkpoint import read_card
+from simgap.rollouts.engine import RolloutSpec
+from simgap.rollouts.looks import chosen_here, pooled_reports
+from simgap.rollouts.screen import screen
+from simgap.seeds import Purpose
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
+    checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "policy")
+    return RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="whole_chunk", ranges=ARM_PRESETS["nominal"], episodes=2)
+
+
+def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(spec: RolloutSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "select-0123"
+    folder.mkdir()
+    race = {"env": "arm-pick", "winner": "b", "entrants": [{"name": "a", "policy": "1"}, {"name": "b", "policy": "2"}], "select": {"seed": 0}}
+    (folder / "selection.json").write_text(json.dumps(race))
+    assert chosen_here(tmp_path, spec, "2") == folder
+    assert chosen_here(tmp_path, spec, "1") is None
+    assert chosen_here(tmp_path, dataclasses.replace(spec, seed=1), "2") is None
+    assert chosen_here(tmp_path, dataclasses.replace(spec, purpose=Purpose.REPORT), "2") is None
+    (folder / "selection.json").write_text("[]")
+    assert chosen_here(tmp_path, spec, "2") is None
+
+
+def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_so(
+    spec: RolloutSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (dataclasses.replace(spec, purpose=Purpose.REPORT, seed=seed) for seed in (0, 1))
+    alone = screen(first, tmp_path, workers=0)
+    assert pooled_reports(tmp_path, alone) is None
+    both = screen(second, tmp_path, workers=0)
+    pooled = pooled_reports(tmp_path, both)
+    assert pooled is not None
+    assert (pooled.seeds, pooled.rate.n) == ((0, 1), 4)
+    assert pooled.rate.successes == alone.counts.successes + both.counts.successes
+    words = ["screen", str(spec.checkpoint), "--env", "arm-pick", "-n", "2", "--executor", "whole_chunk", "--purpose", "report", "--seed", "1"]
+    words += ["--workers", "0", "--out", str(tmp_path)]
+    assert main([*words, "--quiet"]) == 1
+    said = capsys.readouterr().out
+    assert "look 2 at fresh seeds (--seed 0, 1)" in said
+    assert "finished before and read back" in said
+    assert "broken: all of the interval below 50 %" in said
+    assert read_card(spec.checkpoint).hash == both.stamp.fields["policy"]
