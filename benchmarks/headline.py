@@ -71,15 +71,18 @@ class Spent(NamedTuple):
 
 
 class Clock:
-    """Minutes of each part, kept in a file; a part that is found half done has none."""
+    """Minutes of each part, kept in a file; a part that is found half done has none, nor has any where the file is missing beside made things."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._is_lost = not path.exists() and any(path.parent.iterdir())
         kept: dict[str, list[float] | None] = json.loads(path.read_text()) if path.exists() else {}
         self.spent = {part: None if both is None else Spent(*both) for part, both in kept.items()}
 
     def time(self, part: str, work: Callable[[], Any]) -> Any:
         """Do a part and keep how long it took, unless it is known already."""
+        if self._is_lost:  # what is found done would seem to have taken no time
+            self.spent.setdefault(part, None)
         is_known = part in self.spent
         if not is_known:
             self._keep(part, None)  # until it is whole

@@ -28,6 +28,17 @@ def headline(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_minutes_that_were_lost_beside_a_finished_run_are_unknown_and_the_bar_does_not_hold(
+    headline: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "arm-pick-nominal-s0-500x9000" / "training").mkdir(parents=True)
+    monkeypatch.setattr(sys, "argv", ["headline.py", "--alone", "--out", str(tmp_path)])
+    assert headline.main() == 1
+    said = capsys.readouterr().out
+    assert "unknown minutes" in said
+    assert "does not hold" in said
+
+
 @pytest.mark.parametrize(("rollouts", "code", "said"), [(400, 0, ": holds"), (16, 1, "16 rollouts cannot say"), (0, 2, "counts start at 1")])
 def test_a_bar_of_400_rollouts_does_not_hold_on_fewer_or_on_none(
     headline: ModuleType, rollouts: int, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -27,11 +27,18 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
 def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(spec: RolloutSpec, tmp_path: Path) -> None:
     folder = tmp_path / "select-0123"
     folder.mkdir()
-    race = {"env": "arm-pick", "winner": "b", "entrants": [{"name": "a", "policy": "1"}, {"name": "b", "policy": "2"}], "select": {"seed": 0}}
+    race = {
+        "env": "arm-pick",
+        "winner": "b",
+        "entrants": [{"name": "a", "policy": "1"}, {"name": "b", "policy": "2"}],
+        "select": {"seed": 0},
+        "ranges": spec.ranges.to_json(),
+    }
     (folder / "selection.json").write_text(json.dumps(race))
     assert chosen_here(tmp_path, spec, "2") == folder
     assert chosen_here(tmp_path, spec, "1") is None
     assert chosen_here(tmp_path, dataclasses.replace(spec, seed=1), "2") is None
+    assert chosen_here(tmp_path, dataclasses.replace(spec, ranges=ARM_PRESETS["wide"]), "2") is None
     assert chosen_here(tmp_path, dataclasses.replace(spec, purpose=Purpose.REPORT), "2") is None
     (folder / "selection.json").write_text("[]")
     assert chosen_here(tmp_path, spec, "2") is None

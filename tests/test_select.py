@@ -239,6 +239,9 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     assert Path(document["plot"]).is_file()
     assert main(words) == 1
     page = capsys.readouterr().out
+    winner = ["screen", document["winner_path"], "--env", "arm-pick", "-n", "2", "--executor", "latest", "--workers", "0", "--out", str(tmp_path)]
+    assert main([*winner, "--quiet"]) == 1
+    assert "these seeds chose this policy" in capsys.readouterr().out
     others = [words[0], str(run_folder / "step-20"), str(run_folder / "step-100"), *words[3:]]
     stand_in(monkeypatch, None)  # refused before the first rollout
     assert main(others) == 2

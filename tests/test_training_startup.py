@@ -113,10 +113,10 @@ def test_a_loss_that_is_not_finite_blames_the_rate_or_the_data(tmp_path: Path) -
 def test_a_checkpoint_of_another_env_is_refused_though_the_conventions_agree(parent: Path, tmp_path: Path) -> None:
     assert read_card(parent).training["envs"] == ["arm-pick"]
     policy = load_policy(parent)
-    require_env(policy, "arm-pick")
-    said(UsageError, lambda: require_env(policy, "arm-place"), "arm-pick", "arm-place", "--env arm-pick", "or train on episodes of arm-place")
+    require_env(policy.envs, "arm-pick")
+    said(UsageError, lambda: require_env(policy.envs, "arm-place"), "arm-pick", "arm-place", "--env arm-pick", "or train on episodes of arm-place")
     recorded = train([table()], None, TINY, tmp_path / "recorded")
-    require_env(load_policy(recorded), "arm-place")
+    require_env(load_policy(recorded).envs, "arm-place")
 
 
 def test_a_checkpoint_of_another_robot_is_refused_by_rollouts_naming_both(parent: Path) -> None:

@@ -173,44 +173,46 @@ def _beyond(spec: VectorSpec, values: NDArray[np.float64]) -> NDArray[np.float64
     return np.asarray(np.maximum(0.0, np.maximum(low - values, values - high)) / np.where(high > low, high - low, 1.0))
 
 
-def _outside(key: str, spec: VectorSpec, values: NDArray[np.float64], tolerance: float) -> list[DataFinding]:
+def _strays(spec: VectorSpec, values: NDArray[np.float64], tolerance: float) -> tuple[dict[str, Any], str]:
+    """Return the numbers of a finding on dimensions that lie further outside than a share of their range, and those in words; empty without any."""
     beyond = _beyond(spec, values)
-    outside = (beyond > tolerance).mean(axis=0)
-    bad = {n: float(outside[k]) for k, n in enumerate(spec.names) if outside[k] > 0}
-    if not bad:
+    shares = {n: float(share) for n, share in zip(spec.names, (beyond > tolerance).mean(axis=0), strict=True) if share > 0}
+    most = {n: float(beyond[:, k].max()) for k, n in enumerate(spec.names) if n in shares}
+    parts = [f"{n} in {100 * share:.1f} % of frames, by up to {100 * most[n]:.3g} % of its range" for n, share in shares.items()]
+    return ({"share_of_frames": shares, "most_beyond": most, "tolerance": tolerance}, listed(parts)) if shares else ({}, "")
+
+
+def _outside(key: str, spec: VectorSpec, values: NDArray[np.float64], tolerance: float) -> list[DataFinding]:
+    numbers, words = _strays(spec, values, tolerance)
+    if not numbers:
         return []
-    most = {n: float(beyond[:, k].max()) for k, n in enumerate(spec.names) if n in bad}
-    parts = [f"{n} in {100 * share:.1f} % of frames, by up to {100 * most[n]:.3g} % of its range" for n, share in bad.items()]
     return [
         DataFinding(
             code="outside_limits",
             severity=Severity.FAULT,
-            sentence=f"{key} leaves the limits of its own spec by more than the {100 * tolerance:g} % of a range that are allowed: {listed(parts)}",
+            sentence=f"{key} leaves the limits of its own spec by more than the {100 * tolerance:g} % of a range that are allowed: {words}",
             remedy="correct the limits or the unit in the spec, or clip where the data are made",
             feature=key,
-            joints=tuple(bad),
-            numbers={"share_of_frames": bad, "most_beyond": most, "tolerance": tolerance},
+            joints=tuple(numbers["share_of_frames"]),
+            numbers=numbers,
         )
     ]
 
 
 def _clipped(key: str, spec: VectorSpec, asked: NDArray[np.float64]) -> list[DataFinding]:
     """Say where a policy asked for more than the robot gives; the log of a trial keeps what was asked, as it has to."""
-    beyond = _beyond(spec, asked)
-    shares = {n: float((beyond[:, k] > _ASKED_BEYOND).mean()) for k, n in enumerate(spec.names) if beyond[:, k].max(initial=0.0) > _ASKED_BEYOND}
-    if not shares:
+    numbers, words = _strays(spec, asked, _ASKED_BEYOND)
+    if not numbers:
         return []
-    most = {n: float(beyond[:, k].max()) for k, n in enumerate(spec.names) if n in shares}
-    parts = [f"{n} in {100 * share:.1f} % of frames, by up to {100 * most[n]:.3g} % of its range" for n, share in shares.items()]
     return [
         DataFinding(
             code="asked_beyond_limits",
             severity=Severity.NOTE,
-            sentence=f"{key} holds what a policy asked, beyond the limits in {listed(parts)}; the robot clipped it ({_APPLIED} holds what it did)",
+            sentence=f"{key} holds what a policy asked, beyond the limits in {words}; the robot clipped it ({_APPLIED} holds what it did)",
             remedy="train on applied_action if these episodes are to be learnt from; a policy that asks far beyond has another unit or normaliser",
             feature=key,
-            joints=tuple(shares),
-            numbers={"share_of_frames": shares, "most_beyond": most, "tolerance": _ASKED_BEYOND},
+            joints=tuple(numbers["share_of_frames"]),
+            numbers=numbers,
         )
     ]
 

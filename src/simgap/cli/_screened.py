@@ -18,7 +18,7 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         who = f"{shown['checkpoint']} with {shown['executor']}" if several else shown["executor"]
         mark = " (recommended in the card)" if shown["is_recommended"] else ""
         show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {who}{mark}")
-        show_lines(console, f"  success {shown['sentences'][0]}", f"  {bars_in_words(shown, document['bars'])}", f"  failures: {counted(shown['failures'])}")
+        show_lines(console, f"  success {shown['sentences'][0]}", f"  {bars_in_words(shown)}", f"  failures: {counted(shown['failures'])}")
         if shown["voids"]:
             show_lines(console, f"  voids: {counted(shown['voids'])}")
         if shown["stopped_early"]:
@@ -42,9 +42,9 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         show_lines(console, "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is another look, and looks are pooled")
 
 
-def bars_in_words(shown: Mapping[str, Any], bars: Mapping[str, float]) -> str:
+def bars_in_words(shown: Mapping[str, Any]) -> str:
     """Say by which interval and which bars the verdict falls."""
-    broken, worthy = (f"{100 * bars[name]:.0f} %" for name in ("broken_below", "worthy_above"))
+    broken, worthy = (f"{100 * shown['bars'][name]:.0f} %" for name in ("broken_below", "worthy_above"))
     if "clopper_pearson" not in shown:
         return f"decided by a plan whose wrong verdicts are bounded, not by this interval; broken: a rate below {broken}; worth hardware time: above {worthy}"
     rule = f"broken: all of the interval below {broken}; worth hardware time: all of it above {worthy}"

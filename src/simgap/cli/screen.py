@@ -211,11 +211,6 @@ def env_of(card: AnyCard, name: str | None) -> TaskEnv:
     return envs[fits[0]]
 
 
-@dataclass(kw_only=True)
-class _Tied:
-    envs: tuple[str, ...]
-
-
 def require_fits(card: AnyCard, env: TaskEnv) -> None:
     """Raise before the first rollout what a worker would raise at the first of this policy, which may come after all those of another.
 
@@ -223,13 +218,10 @@ def require_fits(card: AnyCard, env: TaskEnv) -> None:
         UsageError: the policy learnt from other envs only.
         ConventionError: a camera that the env does not have.
     """
-    from simgap.errors import ConventionError
-    from simgap.policies.checkpoint import require_env
+    from simgap.policies.checkpoint import require_cameras, require_env
 
-    require_env(_Tied(envs=tuple(str(e) for e in card.training.get("envs", ()))), env.name)
-    cameras = card.architecture.cameras
-    if missing := [c for c in cameras if c not in env.cameras]:
-        raise ConventionError(f"the policy sees cameras {list(cameras)}, env {env.name} has {list(env.cameras)}: {missing} missing; rename or retrain")
+    require_env(card.training.get("envs", ()), env.name)
+    require_cameras(card.architecture.cameras, env.cameras, other=f"env {env.name}")
 
 
 def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpec]:
@@ -263,7 +255,6 @@ def _is_clean(report: ScreenReport, looks: dict[str, Any]) -> bool:
 
 
 def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport], notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE
     from simgap.rollouts.timing import in_words, read_timing
     from simgap.statistics import what_n_cannot_show
 
@@ -295,7 +286,6 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "screens": screens,
         "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
         "what_n_cannot_show": _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n),
-        "bars": {"broken_below": BROKEN_BELOW, "worthy_above": WORTHY_ABOVE},
         "is_clean": all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True)),
         "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
     }

@@ -50,7 +50,6 @@ def run(args: argparse.Namespace) -> int:
     from simgap.cli.screen import card_of, env_of, executors_of, require_fits
     from simgap.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
-    from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
     from simgap.rollouts.spent import require_not_spent
     from simgap.seeds import Purpose
@@ -89,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
         selection = report_winner(spec, raced, out, workers=workers_of(args), progress=following(advance), runner=runner_of(args))
     document = to_json(spec, selection) | {
         "plot": draw_race(selection),
-        "bars": {"broken_below": BROKEN_BELOW, "worthy_above": WORTHY_ABOVE},
         "sentences": {"select": str(raced.selected), "report": str(selection.report.rate)},
         "is_clean": selection.report.verdict is ScreenVerdict.WORTH_HARDWARE_TIME,
     }
@@ -151,7 +149,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         console,
         f"on the seeds that chose it: {document['sentences']['select']}; not to be reported",
         f"on fresh seeds:             {document['sentences']['report']}; {document['report']['verdict']}",
-        f"  {bars_in_words(document['report'], document['bars'])}",
+        f"  {bars_in_words(document['report'])}",
         f"  failures: {counted(document['report']['failures'])}; film strips, traces and videos: {document['report']['path']}",
     )
     if curse["points"] is not None:

@@ -228,14 +228,22 @@ def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSp
     """
     require_same(policy.action_spec, action_spec, what="actions", ours_name="policy", theirs_name=other)
     require_same(policy.state_spec, state_spec, what="states", ours_name="policy", theirs_name=other)
-    missing = [c for c in policy.cameras if c not in cameras]
-    if missing:
-        raise ConventionError(f"the policy sees cameras {list(policy.cameras)}, the {other} has {list(cameras)}: {missing} missing; rename or retrain")
+    require_cameras(policy.cameras, cameras, other=other)
     if policy.image_size != image_size:
         raise ConventionError(f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the policy's size or retrain")
 
 
-def require_env(policy: TiedPolicy, env: str) -> None:
+def require_cameras(seen: Sequence[str], there: Sequence[str], *, other: str = "env") -> None:
+    """Raise unless everything that a policy sees is there.
+
+    Raises:
+        ConventionError: names both sides.
+    """
+    if missing := [c for c in seen if c not in there]:
+        raise ConventionError(f"the policy sees cameras {list(seen)}, the {other} has {list(there)}: {missing} missing; rename or retrain")
+
+
+def require_env(envs: Sequence[str], env: str) -> None:
     """Raise where a policy learnt from other envs only than the one it is about to act in, which may have the very same conventions.
 
     A policy that learnt from recorded data names no env and may act anywhere its convention allows.
@@ -243,10 +251,10 @@ def require_env(policy: TiedPolicy, env: str) -> None:
     Raises:
         UsageError: names both.
     """
-    if policy.envs and env not in policy.envs:
+    if envs and env not in envs:
         raise UsageError(
-            f"the checkpoint learnt from episodes of env {', '.join(policy.envs)} and is about to act in env {env}; "
-            f"use it with --env {policy.envs[0]}, or train on episodes of {env}"
+            f"the checkpoint learnt from episodes of env {', '.join(envs)} and is about to act in env {env}; "
+            f"use it with --env {envs[0]}, or train on episodes of {env}"
         )
 
 

@@ -98,7 +98,7 @@ def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
     envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine, renderer=spec.renderer)]
     first = envs[0]
     require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
-    require_env(policy, spec.env)
+    require_env(policy.envs, spec.env)
 
     def run(seeds: Sequence[int]) -> list[RolloutRecord]:
         while len(envs) < len(seeds):

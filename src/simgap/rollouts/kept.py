@@ -195,7 +195,7 @@ def _setup(arms: tuple[Arm, ...], roll: Roll) -> Callable[[_Task], tuple[_Task, 
         policy = open_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
         env = envs_of(policy.image_size, 1)[0]
         require_matches(policy, env.action_spec, env.state_spec, env.cameras, env.image_size, other=f"env {spec.env}")
-        require_env(policy, spec.env)
+        require_env(policy.envs, spec.env)
         return policy
 
     made: dict[int, list[TaskEnv]] = {}

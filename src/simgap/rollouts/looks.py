@@ -52,7 +52,7 @@ def chosen_here(root: Path, spec: RolloutSpec, policy: str) -> Path | None:
         try:
             found = read_json(file)
             winners = [e["policy"] for e in found["entrants"] if e["name"] == found["winner"]]
-            same = (found["env"], found["select"]["seed"], found.get("ranges", spec.ranges.to_json())) == (spec.env, spec.seed, spec.ranges.to_json())
+            same = (found["env"], found["select"]["seed"], found["ranges"]) == (spec.env, spec.seed, spec.ranges.to_json())
         except (DataError, KeyError, TypeError, AttributeError):
             continue  # a race that cannot be read warns of nothing
         if same and policy in winners:

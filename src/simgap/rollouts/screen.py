@@ -80,6 +80,7 @@ class ScreenReport:
         return {
             "evidence": str(self.evidence),
             "verdict": str(self.verdict),
+            "bars": {"broken_below": BROKEN_BELOW, "worthy_above": WORTHY_ABOVE},
             "successes": self.counts.successes,
             "n": self.counts.n,
             "failures": dict(self.counts.failures),

@@ -188,7 +188,7 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
         return race_on_budget(list(place), spec.looks, run, share=spec.share, confidence=spec.confidence)
 
 
-def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5, looks: Sequence[int] = ()) -> tuple[int, int]:
+def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5) -> tuple[int, int]:
     """Return whom a race over these outcomes would have taken, and after how many rollouts, without running any.
 
     Looks, budget and rules are those of ``simgap select``.
@@ -197,10 +197,9 @@ def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0
         outcomes: of each checkpoint on common seeds, in the order of the seeds.
         confidence: of the race.
         share: its budget.
-        looks: seeds of each look; those of ``simgap select`` by default.
     """
     rows = [list(row.items()) for row in outcomes]
-    looks = looks or looks_of(-(-max(map(len, rows)) // engine.GROUP))
+    looks = looks_of(-(-max(map(len, rows)) // engine.GROUP))
 
     def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
         first = sum(looks[:look])

@@ -103,6 +103,7 @@ def race_on_budget(
     place = {name: i for i, name in enumerate(names)}
     outcomes: dict[str, dict[int, Outcome]] = {name: {} for name in names}
     running, set_aside = list(names), list[str]()
+    standing = race(outcomes, confidence)
 
     def ranked(group: Sequence[str]) -> list[str]:
         counts = {n: tally(outcomes[n].values()) for n in group}
@@ -110,18 +111,17 @@ def race_on_budget(
         return sorted(group, key=lambda n: (2 * counts[n].n >= most, counts[n].successes / max(1, counts[n].n), place[n]), reverse=True)
 
     for look, most in enumerate(rejects_schedule(len(names), looks, share)):
-        in_order = ranked(running)
-        if look and most < 2 <= len(running):
+        if look and most < 2:
             break
+        in_order = ranked(running)
         running, trailing = in_order[:most], in_order[most:]
         set_aside += reversed(trailing)
         for name, found in run(look, sorted(running, key=place.__getitem__)).items():
             outcomes[name] |= found
-        going_on = set(race(outcomes, confidence).going_on)
-        running = [n for n in running if n in going_on] or ranked(running)[:1]
+        standing = race(outcomes, confidence)
+        running = [n for n in running if n in standing.going_on] or ranked(running)[:1]
         if len(running) == 1:
             break
-    standing = race(outcomes, confidence)
     return BudgetedRace(standing=standing, outcomes=outcomes, set_aside=tuple(set_aside), winner=ranked(running)[0])
 
 
