@@ -318,16 +318,17 @@ def test_an_undefined_comparison_is_not_reported_as_zero_points(result: TurnResu
     assert nothing.is_better is None
 
 
-def test_a_difference_that_may_be_none_is_said_to_be_one(result: TurnResult) -> None:
-    said = [verdict_sentence(dataclasses.replace(result, paired=paired_difference(10, better, 0, 4))) for better in (1, 12)]
-    assert ["cannot tell it from none" in s for s in said] == [True, False]
-    assert all("Turn 2 is better" in s for s in said)
+def test_a_second_turn_is_better_only_where_the_exact_test_shows_it(result: TurnResult) -> None:
+    said = [verdict_sentence(dataclasses.replace(result, paired=paired_difference(10, *cells, 4))) for cells in ((1, 0), (12, 0), (0, 12))]
+    assert ["not shown to be better" in s for s in said] == [True, False, False]
+    assert ["Turn 2 is better" in s for s in said] == [False, True, False]
+    assert "Turn 2 is worse" in said[2]
 
 
 def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_turn_helped(result: TurnResult) -> None:
     assert result.is_better is False
     assert exit_code(result) == 1
-    helped = dataclasses.replace(result, paired=paired_difference(3, 5, 0, 0))
+    helped = dataclasses.replace(result, paired=paired_difference(3, 6, 0, 0))
     assert exit_code(helped) == 0
     assert result.diagnosis is not None
     missed = dataclasses.replace(helped, diagnosis=dataclasses.replace(result.diagnosis, cause=Cause.PLANT_GAIN))

@@ -234,7 +234,8 @@ def test_an_unknown_family_is_refused() -> None:
         ((20, 0, 0, 0), "unclear", "differ on 0 of 20 pairs"),
         ((0, 0, 0, 0), "none", "Not one pair"),
         ((30, 6, 0, 4), "better", "+15 points"),
-        ((0, 5, 0, 0), "better", "borderline"),
+        ((0, 5, 0, 0), "unclear", "not shown to be better"),
+        ((0, 6, 0, 0), "better", "+100 points"),
     ],
 )
 def test_the_comparison_is_said_in_plain_words_also_when_it_shows_nothing(counts: tuple[int, int, int, int], tone: str, words: str) -> None:

@@ -34,6 +34,7 @@ from simgap.statistics import (
     power_of,
     prediction_powered,
     suresim,
+    tango_interval,
     trials_needed,
     width_of,
     wilson,
@@ -116,7 +117,7 @@ def test_paired_comparisons_agree_with_independent_libraries() -> None:
         assert mcnemar(row["n10"], row["n01"]).p_value == pytest.approx(row["mcnemar_exact_p"], abs=1e-8)
         assert mcnemar(row["n10"], row["n01"], mid_p=True).p_value == pytest.approx(row["mcnemar_midp"], abs=1e-8)
         assert paired.difference.point == pytest.approx(row["diff_n10_minus_n01_over_n"], abs=1e-9)
-        assert (paired.difference.low, paired.difference.high) == pytest.approx(row["tango95"], abs=1e-9)
+        assert tango_interval(row["n10"], row["n01"], paired.counts.n) == pytest.approx(row["tango95"], abs=1e-9)
 
 
 def test_real_robot_counts_of_roboarena_give_the_published_fisher_p() -> None:

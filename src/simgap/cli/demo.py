@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from simgap.loop import TurnResult
 
-HELP = "run two turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the seal or turn 2 was not better"
+HELP = "run two turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the seal or turn 2 was not shown to be better"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -62,10 +62,10 @@ class TurnResult:
 
     @property
     def is_better(self) -> bool | None:
-        """Return whether turn 2 had more successes on the same conditions; None when it was not tried."""
-        if self.paired is None or self.paired.difference.point is None:
+        """Return whether turn 2 is shown to be better on the same conditions, by the exact test; None when it was not tried."""
+        if self.paired is None or self.paired.difference.low is None:
             return None
-        return self.paired.difference.point > 0
+        return self.paired.difference.low > 0
 
 
 def compare(first: Turn, second: Turn | None) -> PairedDifference | None:

@@ -198,7 +198,7 @@ def exit_code(result: TurnResult) -> int:
     """Return 0 when the loop did what it is for, 1 when it did not.
 
     On a surrogate the truth is known, so the finding is about the loop: the diagnosis missed what was sealed, or the second
-    turn was tried and was not better, or the policy did not pass its screen.
+    turn was tried and was not shown to be better, or the policy did not pass its screen.
     """
     missed = not result.diagnosis_agrees
     return 1 if missed or result.is_better is False or (result.second is not None and result.paired is None) else 0

@@ -65,12 +65,11 @@ def verdict_sentence(result: TurnResult) -> str:
     difference = result.paired.difference
     if difference.point is None:
         return f"{start} Turn 2 was tried ({_rate(result.second)}), but no pair of trials counts: {difference.reason}."
-    word = "better" if result.is_better else "NOT better"
-    interval = ""
-    if difference.low is not None and difference.high is not None:
-        interval = f", 95 % interval {100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
-        interval += "; these trials cannot tell it from none" if difference.low <= 0 <= difference.high else ""
-    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * difference.point:+.0f} points{interval})."
+    low, high = difference.low or 0.0, difference.high or 0.0
+    word = "better" if low > 0 else "worse" if high < 0 else "not shown to be better"
+    interval = f"{100 * difference.confidence:g} % interval {100 * low:+.0f} to {100 * high:+.0f}"
+    pairs = f"{result.paired.counts.n} pairs"
+    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * difference.point:+.0f} points on {pairs}, {interval})."
 
 
 def _rate(turn: Turn) -> str:

@@ -163,17 +163,12 @@ def paired_words(paired: Paired) -> PairedWords:
     if difference.point is None or difference.low is None or difference.high is None:
         return PairedWords(tone="none", head=f"{new} and {old} cannot be compared", body=f"Not one pair of trials counts ({difference.reason}).")
     size = f"{points(difference.point)} points ({level(difference.confidence)} interval {difference_interval(difference)}) on {counts.n} pairs"
-    exact = (
-        ""
-        if result.p_value is None or (result.p_value < 1 - difference.confidence) == (difference.low > 0 or difference.high < 0)
-        else (" The exact test and the interval disagree about zero: take it as borderline.")
-    )
     if difference.low > 0:
-        return PairedWords(tone="better", head=f"{new} is better than {old}", body=f"{size}.{exact}")
+        return PairedWords(tone="better", head=f"{new} is better than {old}", body=f"{size}.")
     if difference.high < 0:
-        return PairedWords(tone="worse", head=f"{new} is worse than {old}", body=f"{size}. Keep {old}.{exact}")
+        return PairedWords(tone="worse", head=f"{new} is worse than {old}", body=f"{size}. Keep {old}.")
     body = f"{size}. The interval holds zero, so {new} may be better or worse; that is not proof that they are equal. "
-    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {_could_miss((counts.n11 + counts.n01) / counts.n, counts.n)}{exact}"
+    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {_could_miss((counts.n11 + counts.n01) / counts.n, counts.n)}"
     return PairedWords(tone="unclear", head=f"{new} is not shown to be better than {old}", body=body)
 
 

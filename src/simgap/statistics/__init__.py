@@ -5,6 +5,7 @@ Which one to call is a table in ``docs/design/statistics.md``.
 
 from __future__ import annotations
 
+from simgap.statistics.agreeing import mcnemar_interval
 from simgap.statistics.agreement import Agreement, PolicyPair, agreement_by_condition, agreement_of_counts
 from simgap.statistics.anytime import ConfidenceSequence, beta_mixture, betting_interval, betting_sequence
 from simgap.statistics.capped import CappedComparison, CappedDesign, Course, capped_design, compare_capped, course_of
@@ -127,6 +128,7 @@ __all__ = [
     "log_e_paired",
     "log_mean",
     "mcnemar",
+    "mcnemar_interval",
     "miettinen_nurminen",
     "mmrv",
     "most_missed",

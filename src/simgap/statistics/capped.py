@@ -23,7 +23,7 @@ from simgap.errors import UsageError
 from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import Difference
 from simgap.statistics.proportions import check_counts
-from simgap.statistics.sequential import ComparisonVerdict, anytime_difference
+from simgap.statistics.sequential import ComparisonVerdict, difference_beside
 
 LARGEST_CAP = 300
 """Work grows with the cube of the cap: about 2 s at 200. Beyond, use the e-processes of :mod:`simgap.statistics.sequential`."""
@@ -163,7 +163,7 @@ def compare_capped(new: Sequence[bool], old: Sequence[bool], design: CappedDesig
         if verdict is not ComparisonVerdict.UNDECIDED:
             break
     finished = verdict is not ComparisonVerdict.UNDECIDED or n == design.n_max
-    difference = anytime_difference(new[:n], old[:n], design.confidence)
+    difference = difference_beside(verdict, new[:n], old[:n], design.confidence)
     return CappedComparison(verdict=verdict, n=n, finished=finished, difference=difference, method=design.method, confidence=design.confidence)
 
 

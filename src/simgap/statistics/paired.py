@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, binomtest, norm
 
 from simgap.errors import UsageError
+from simgap.statistics.agreeing import mcnemar_interval, restricted_variance
 from simgap.statistics.comparisons import ALTERNATIVES, Alternative, Difference, ExactTest
 from simgap.statistics.proportions import check_counts, wilson
 from simgap.types import Outcome
@@ -73,16 +74,17 @@ def pair_outcomes(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome]) -> 
 
 
 def paired_difference(n11: int, n10: int, n01: int, n00: int, *, dropped: int = 0, confidence: float = 0.95) -> PairedDifference:
-    """Return the paired difference new - old with Tango's (1998) score interval and the exact McNemar p.
+    """Return the paired difference new - old with the exact McNemar p, which decides, and an interval that agrees with it.
 
     Population: independent pairs; within a pair both policies start from the same initial condition. Assumes a fixed
-    number of pairs. The interval is a score interval and the test is exact, so near p = .05 the two can disagree.
+    number of pairs. The interval excludes 0 exactly when p is below ``1 - confidence``: see
+    :func:`simgap.statistics.mcnemar_interval`, a score interval with a continuity correction.
 
     With no pair everything is undefined. With one pair the interval is defined and nearly all of [-1, 1]. Without a
     discordant pair (both always alike, 0/n and n/n included) the difference is 0, the interval still has a width, and
     p is 1: that is not proof of equality.
 
-    Source: Tango, Statistics in Medicine 17 (1998) 891-908; McNemar, Psychometrika 12 (1947) 153-157.
+    Source: McNemar, Psychometrika 12 (1947) 153-157; Tango, Statistics in Medicine 17 (1998) 891-908, for the variance.
 
     Args:
         n11: both succeed.
@@ -96,15 +98,15 @@ def paired_difference(n11: int, n10: int, n01: int, n00: int, *, dropped: int = 
     if min(n11, n10, n01, n00, dropped) < 0:
         raise UsageError(f"negative count in {counts}: expected counts of pairs")
     check_counts(0, counts.n, confidence)
-    method = "Tango paired score"
+    method = "paired score, agrees with McNemar's exact test"
     if counts.n == 0:
         undefined = Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="no pair counts (n = 0)", n=0)
         return PairedDifference(counts=counts, difference=undefined, p_value=None)
-    low, high = tango_interval(n10, n01, counts.n, confidence)
-    p_value = 1.0 if counts.discordant == 0 else float(binomtest(n10, counts.discordant).pvalue)
+    p_value = 1.0 if counts.discordant == 0 else min(1.0, float(binomtest(n10, counts.discordant).pvalue))
+    low, high = mcnemar_interval(n10, n01, counts.n, p_value, confidence)
     point = (n10 - n01) / counts.n
     return PairedDifference(
-        counts=counts, difference=Difference(point=point, low=low, high=high, method=method, confidence=confidence, n=counts.n), p_value=min(p_value, 1.0)
+        counts=counts, difference=Difference(point=point, low=low, high=high, method=method, confidence=confidence, n=counts.n), p_value=p_value
     )
 
 
@@ -142,8 +144,8 @@ def mcnemar(n10: int, n01: int, *, mid_p: bool = False, alternative: Alternative
 def newcombe_paired(n11: int, n10: int, n01: int, n00: int, confidence: float = 0.95) -> Difference:
     """Return the paired difference new - old with Newcombe's square-and-add interval with its correction for pairing.
 
-    Population and assumptions as :func:`paired_difference`, whose score interval (Tango) is the one to decide on: it is the
-    inversion of a test and covers more evenly. This one is closed-form and is built from the two Wilson intervals that are
+    Population and assumptions as :func:`paired_difference`, whose interval is the one to decide on: it agrees with the exact
+    test. This one is closed-form and is built from the two Wilson intervals that are
     shown beside it, so that the three numbers fit together.
 
     Undefined with no pair. With one pair nearly all of [-1, 1]. 0/n on both sides and n/n on both sides have difference 0 and
@@ -190,10 +192,8 @@ def _tango_upper(b: int, c: int, n: int, z: float) -> float:
 
 
 def _tango_score(b: int, c: int, n: int, delta: float) -> float:
-    """Score statistic of the hypothesis that the difference is ``delta``; the nuisance p01 is its restricted MLE."""
-    quadratic, linear, constant = 2.0 * n, -b - c + (2 * n - b + c) * delta, -c * delta * (1 - delta)
-    p01 = (math.sqrt(max(linear**2 - 4 * quadratic * constant, 0.0)) - linear) / (2 * quadratic)
-    variance = n * (2 * p01 + delta * (1 - delta))
+    """Score statistic of the hypothesis that the difference is ``delta``."""
+    variance = restricted_variance(b, c, n, delta)
     distance = b - c - n * delta
     if variance <= 0:
         return 0.0 if abs(distance) < 1e-12 else math.copysign(math.inf, distance)

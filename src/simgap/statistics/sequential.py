@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from simgap.errors import UsageError
+from simgap.statistics.agreeing import agreeing_with
 from simgap.statistics.anytime import Floats, betting_interval, log_capital
 from simgap.statistics.comparisons import Difference
 from simgap.statistics.evalues import log_e_blocks, log_e_paired, log_mean
@@ -41,7 +42,7 @@ class SequentialComparison:
     p_value: float
     """Two-sided and anytime-valid: 2 over the largest e-value so far, at most 1."""
     difference: Difference
-    """New minus old with an interval that holds at every look."""
+    """New minus old with an interval that holds at every look and excludes 0 exactly when there is a verdict."""
     method: str
     confidence: float
 
@@ -143,6 +144,23 @@ def anytime_difference(new: Sequence[float] | Floats, old: Sequence[float] | Flo
     )
 
 
+def difference_beside(verdict: ComparisonVerdict, new: Sequence[float] | Floats, old: Sequence[float] | Floats, confidence: float = 0.95) -> Difference:
+    """Return the anytime interval of a difference that agrees with a sequential verdict on the same pairs: the verdict decides.
+
+    The betting interval is taken at half the error and then cut at 0 after a verdict, or widened to 0 without one; together with a verdict
+    whose wrong direction costs at most the other half it covers at ``confidence``, at every look.
+
+    Args:
+        verdict: of the test on these pairs.
+        new: outcomes of the new arm in the order of the trials.
+        old: outcomes of the old arm, paired.
+        confidence: level that verdict and interval keep together.
+    """
+    sign = {ComparisonVerdict.NEW_BETTER: 1, ComparisonVerdict.OLD_BETTER: -1, ComparisonVerdict.UNDECIDED: 0}[verdict]
+    wide = anytime_difference(new, old, (1 + confidence) / 2)
+    return replace(agreeing_with(sign, wide), confidence=confidence)
+
+
 def ordered_pairs(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome], order: Iterable[int] | None = None) -> tuple[list[bool], list[bool], int]:
     """Return the successes of both arms on the conditions that count, in order, and how many conditions were dropped.
 
@@ -189,7 +207,7 @@ def _comparison(y1: Floats, y0: Floats, up: Floats, down: Floats, method: str, c
         log_e_new_better=float(up[-1]) if len(up) else 0.0,
         log_e_old_better=float(down[-1]) if len(down) else 0.0,
         p_value=min(1.0, 2 * math.exp(-min(largest, 700.0))),
-        difference=anytime_difference(y1, y0, confidence),
+        difference=difference_beside(verdict, y1, y0, confidence),
         method=method,
         confidence=confidence,
     )
