@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from simgap.bounds import JSON_BYTES, open_regular, parse_json, printable, read_text
 from simgap.errors import DataError
 
 
@@ -40,7 +40,7 @@ def content_hash(value: Any) -> str:
 
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -109,7 +109,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data.encode() if isinstance(data, str) else data)
+            stream.write(printable(data).encode() if isinstance(data, str) else data)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(name, 0o644)
@@ -121,7 +121,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         raise
 
 
-def read_json(path: Path, *, limit_bytes: int = 64 << 20, unique_keys: bool = False) -> Any:
+def read_json(path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False) -> Any:
     """Read a bounded JSON file.
 
     Args:
@@ -132,23 +132,16 @@ def read_json(path: Path, *, limit_bytes: int = 64 << 20, unique_keys: bool = Fa
     Raises:
         DataError: missing, too large or not JSON; the message names the file.
     """
+    return parse_json(read_text(path, limit_bytes), path, unique_keys=unique_keys)
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        for key, value in found:
-            if key in said:
-                raise DataError(f"{path} says {key!r:.60} twice in one object, and only one can be meant; delete the other")
-            said[key] = value
-        return said
 
-    try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise DataError(f"{path} is no regular file; expected a JSON file")
-        if about.st_size > limit_bytes:
-            raise DataError(f"{path} has {about.st_size} bytes, more than the {limit_bytes} a JSON file of ours may have")
-        return json.loads(path.read_text(), object_pairs_hook=pairs if unique_keys else None)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"{path} is missing") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of thousands of digits, thousands of brackets
-        raise DataError(f"{path} is not JSON ({error})") from error
+def read_object(path: Path, *, limit_bytes: int = JSON_BYTES) -> dict[str, Any]:
+    """Read a bounded JSON file that holds an object.
+
+    Raises:
+        DataError: as :func:`read_json`, or something else than an object.
+    """
+    value = read_json(path, limit_bytes=limit_bytes)
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds a JSON {type(value).__name__}, expected an object; restore the file")
+    return value

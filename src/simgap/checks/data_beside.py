@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.conventions import CalibratedRange
 from simgap.episodes.reader import Dataset
-from simgap.errors import ConventionError
+from simgap.errors import ConventionError, DataError
+from simgap.provenance import read_json
 
 _MOST_FILES = 200
 _LARGEST = 1 << 20
@@ -49,8 +49,8 @@ def _documents(root: Path) -> Iterator[tuple[Path, Any]]:
                 return
             try:
                 if path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST:
-                    yield path, json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError, RecursionError):  # somebody's notes need not be JSON
+                    yield path, read_json(path, limit_bytes=_LARGEST)
+            except (DataError, OSError):  # somebody's notes need not be JSON
                 continue
 
 

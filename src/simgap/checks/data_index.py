@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from simgap.bounds import EPISODES
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.index import read_table
 from simgap.episodes.layout import VERSION_30
+from simgap.episodes.lerobot import episode_numbers
+from simgap.episodes.parquet import read_parquet
 from simgap.episodes.reader import Dataset
+from simgap.errors import DataError
 
 HORIZON = 16
 """Steps of a chunk for which the share of padding is counted."""
@@ -70,8 +72,10 @@ def _places(dataset: Dataset, wanted: set[int]) -> dict[int, dict[Path, int]]:
     places: dict[int, dict[Path, int]] = defaultdict(dict)
     for path in sorted((dataset.root / "data").rglob("*.parquet")):
         try:
-            numbers = pq.ParquetFile(path).read(columns=["episode_index"])["episode_index"].to_numpy()
-        except (OSError, KeyError, pa.ArrowException):  # a stray file, which the layout check names
+            numbers = episode_numbers(read_parquet(path, ["episode_index"]))
+        except DataError:  # a stray file, which the layout check names
+            continue
+        if numbers is None:
             continue
         for index, n in zip(*np.unique(numbers, return_counts=True), strict=True):
             if int(index) in wanted:
@@ -213,6 +217,6 @@ def video_claims(pooled: Pooled) -> dict[str, list[Claim]]:
 def _raw_rows(dataset: Dataset) -> dict[int, dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for file in sorted((dataset.root / "meta" / "episodes").glob("chunk-*/file-*.parquet")):
-        for row in read_table(file, without="stats/").to_pylist():
+        for row in read_table(file, without="stats/", most_rows=EPISODES).to_pylist():
             rows[int(row["episode_index"])] = row
     return rows

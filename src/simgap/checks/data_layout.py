@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from simgap.bounds import EPISODES, MALFORMED, said
 from simgap.checks.data_beside import check_beside
 from simgap.checks.data_index import check_index
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_spans import check_spans
 from simgap.episodes.files import is_temporary
+from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
+from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
 
@@ -194,11 +194,10 @@ def _listed_tasks(path: Path) -> set[int] | str:
         return "is missing"
     try:
         if path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-            return {int(row["task_index"]) for row in rows}
-        return {int(k) for k in pq.ParquetFile(path).read(columns=["task_index"])["task_index"].to_pylist()}
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
-        return f"cannot be read ({type(error).__name__})"
+            return {int(row["task_index"]) for _, row in read_json_lines(path)}
+        return {int(k) for k in read_parquet(path, ["task_index"], most_rows=EPISODES)["task_index"].to_pylist()}
+    except (DataError, *MALFORMED) as error:
+        return f"cannot be read ({said(error)})"
 
 
 def _strays(dataset: Dataset) -> list[DataFinding]:
@@ -235,8 +234,8 @@ def _strays(dataset: Dataset) -> list[DataFinding]:
 
 def _describe(path: Path) -> str:
     try:
-        file = pq.ParquetFile(path)
-    except (OSError, ValueError, pa.ArrowException):
+        file = open_parquet(path)
+    except DataError:
         return f"{path.stat().st_size} bytes, no Parquet file"
     names = file.schema_arrow.names
     return f"a Parquet file of {file.metadata.num_rows} rows with columns {listed(names)}"

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import read_text
 from simgap.checks.actuators import LONGEST_LAG_S, ActuatorLog, Holds, JointFollow, angle_unit, follow, holds, smallest_step, time_unit
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.foreign_tables import TextTable, matrix, read_csv
 from simgap.errors import DataError
 
+_NAMES_BYTES = 65536
 COMMAND, STATE, EVENTS, JOINTS = "control.csv", "state_motor.csv", "event.csv", "joint_list.txt"
 _LOADED_STEPS = 5.0
 """A mean bias of this many encoder steps, on one side in most motions, is a load."""
@@ -111,7 +113,7 @@ def _times(table: TextTable) -> NDArray[np.float64]:
 
 def _joints(folder: Path, width: int) -> tuple[str, ...]:
     path = folder / JOINTS
-    names = tuple(path.read_text(encoding="utf-8").split()) if path.is_file() and path.stat().st_size < 65536 else ()
+    names = tuple(read_text(path, _NAMES_BYTES).split()) if path.exists() else ()
     if names and len(names) != width:
         raise DataError(f"{path} names {len(names)} joints, the commands have {width}; correct the list")
     return names or tuple(f"joint_{k}" for k in range(width))

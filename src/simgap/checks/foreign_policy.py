@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import read_bytes
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.scaling import NEEDS, inert_features
 from simgap.checks.stats_rules import judge
@@ -122,9 +123,9 @@ def _state_file(root: Path, name: str) -> tuple[dict[str, Any], tuple[Statistics
 
 
 def _pointer(path: Path) -> dict[str, Any]:
-    lines = dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if " " in line)
+    lines = dict(line.split(" ", 1) for line in read_bytes(path, 1024).decode(errors="replace").splitlines() if " " in line)
     size = lines.get("size", "")
-    return {"content": lines.get("oid"), "content_bytes": int(size) if size.isdigit() else None}
+    return {"content": lines.get("oid"), "content_bytes": int(size) if size.isdecimal() and len(size) < 20 else None}
 
 
 def _weights(root: Path) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from simgap.bounds import parsing, read_text
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.layout import require_content
-from simgap.errors import DataError
+from simgap.provenance import read_json
 
 _LIMIT = 4 << 20
 _MOST_FILES = 200
@@ -28,7 +29,8 @@ def sidecars(root: Path) -> tuple[dict[str, Any], list[DataFinding]]:
     for path in files:
         name = str(path.relative_to(root))
         document, not_finite = _read(path)
-        facts[name] = _describe(document) | {"bare_nan": not_finite}
+        with parsing(path, "expected a calibration or a report; repair it, or put it elsewhere"):
+            facts[name] = _describe(document) | {"bare_nan": not_finite}
         if not_finite:
             found.append(
                 DataFinding(
@@ -59,16 +61,14 @@ def sidecars(root: Path) -> tuple[dict[str, Any], list[DataFinding]]:
 
 def _read(path: Path) -> tuple[Any, int]:
     require_content(path, limit_bytes=_LIMIT)
+    document = read_json(path, limit_bytes=_LIMIT)
     count = 0
 
     def none(_: str) -> None:
         nonlocal count
         count += 1
 
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=none), count
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error})") from error
+    return json.loads(read_text(path, _LIMIT), parse_constant=none) if document is not None else None, count
 
 
 def _describe(document: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _describe(document: Any) -> dict[str, Any]:
     verdict = document.get("verdict")
     facts: dict[str, Any] = {"what": "report", "keys": sorted(document)}
     if isinstance(verdict, dict):
-        facts |= {"verdict": verdict.get("status"), "joints": list(verdict.get("joints") or [])}
+        facts |= {"verdict": verdict.get("status"), "joints": [str(j) for j in verdict.get("joints") or []]}
     if isinstance(document.get("report"), dict):
         facts["report"] = document["report"]
         facts["units"] = sorted({k.rsplit("_", 1)[1] for k in document if k.endswith(("_deg", "_rad", "_mm"))})
@@ -99,7 +99,7 @@ def _calibrations(facts: Mapping[str, Mapping[str, Any]]) -> list[DataFinding]:
     if len(files) < 2:
         return []
     (first, a), *others = files.items()
-    off = {j: {first: a[j], n: b[j]} for n, b in others for j in a if j in b and abs(a[j] / b[j] - 1.0) > 0.02}
+    off = {j: {first: a[j], n: b[j]} for n, b in others for j in a if j in b and abs(a[j] - b[j]) > 0.02 * abs(b[j])}
     if not off:
         return []
     parts = [f"{j} {' against '.join(f'{v:.3f}' for v in d.values())}" for j, d in off.items()]

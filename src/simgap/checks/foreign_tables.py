@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TEXT_BYTES, read_text
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
 
-_MOST_BYTES = 64 << 20
-_MOST_ROWS = 5_000_000
 MISSING = ("", "<missing>", "na", "n/a", "nan", "none", "null", "-", "—")
 """Cells that say nothing, lower case."""
 
@@ -69,18 +68,20 @@ def read_csv(path: Path) -> TextTable:
     Raises:
         DataError: missing, empty, too large, no UTF-8, or a row of another width than the header.
     """
-    require_content(path, limit_bytes=_MOST_BYTES)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
+    require_content(path, limit_bytes=TEXT_BYTES)
+    text = read_text(path)
+    if text.count("\n") > TABLE_ROWS or text.partition("\n")[0].count(",") > TABLE_COLUMNS or text.count(",") > TABLE_CELLS:
+        raise DataError(f"{path} has more than {TABLE_ROWS} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
+    lines = text.splitlines(keepends=True)
     comments = tuple(line[1:].strip() for line in lines if line.startswith("#"))
     try:
         rows = [row for row in csv.reader(line for line in lines if not line.startswith("#")) if row]
     except csv.Error as error:
         raise DataError(f"{path} is no readable CSV ({error}); save it again") from error
-    if not rows or len(rows) > _MOST_ROWS:
-        raise DataError(f"{path} holds {len(rows)} rows, expected a header and at most {_MOST_ROWS}; check the file")
+    if not rows or len(rows) * len(rows[0]) > TABLE_CELLS or len(rows[0]) > TABLE_COLUMNS:
+        raise DataError(
+            f"{path} holds {len(rows)} rows of {len(rows[0]) if rows else 0} cells, expected a header and {TABLE_CELLS} cells at most; check the file"
+        )
     header = tuple(c.strip() for c in rows[0])
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
@@ -105,5 +106,5 @@ def _list(cell: str, path: Path, number: int) -> list[float]:
     try:
         value: Any = json.loads(cell)
         return [float(v) for v in value]
-    except (ValueError, TypeError, RecursionError) as error:
+    except MALFORMED as error:
         raise DataError(f"{path} row {number} holds {cell[:40]!r}, expected a list of numbers such as [0.1, 0.2]") from error

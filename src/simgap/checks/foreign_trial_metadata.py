@@ -16,6 +16,8 @@ from simgap.checks.foreign_trial_rows import TrialTable
 
 _UNIX_NS = (1e18, 4e18)
 """Nanoseconds since 1970 of the years 2001 to 2096; a clock since boot is far below."""
+_MOST_PAIRS = 1_000_000
+"""Arms times dates; a column with another value in each row names no arms."""
 _REGIME_NS = 60e9
 """Two offsets further apart than a minute belong to two starts of the machine."""
 _MARKERS = {"<missing>": re.compile(r"^<missing>$"), "string:": re.compile(r"^string:")}
@@ -28,7 +30,7 @@ def describe_metadata(trials: TrialTable) -> dict[str, Any]:
     if trials.arm is not None:
         facts["arms"] = dict(Counter(trials.arms()))
         date = table.find("utc_date", "date")
-        if date is not None:
+        if date is not None and len(facts["arms"]) * len(set(table.column(date))) <= _MOST_PAIRS:
             facts["dates"] = _dates(trials.arms(), table.column(date))
     joints = [c for c in table.columns if re.fullmatch(r"q\d+", c)]
     if joints:
@@ -69,10 +71,14 @@ def _regimes(offsets: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _dates(arms: Sequence[str], dates: Sequence[str]) -> dict[str, Any]:
-    spans = {a: sorted({d for x, d in zip(arms, dates, strict=True) if x == a}) for a in sorted(set(arms))}
-    counts = {d: dict(Counter(a for a, x in zip(arms, dates, strict=True) if x == d)) for d in sorted(set(dates))}
+    days: dict[str, set[str]] = {a: set() for a in sorted(set(arms))}
+    counts: dict[str, Counter[str]] = {d: Counter() for d in sorted(set(dates))}
+    for a, d in zip(arms, dates, strict=True):
+        days[a].add(d)
+        counts[d][a] += 1
+    spans = {a: sorted(found) for a, found in days.items()}
     return {
-        "by_day": counts,
+        "by_day": {d: dict(c) for d, c in counts.items()},
         "by_arm": {a: {"first": d[0], "last": d[-1], "days": len(d)} for a, d in spans.items()},
         "days": len(set(dates)),
         "days_without_some_arm": sum(len(c) < len(spans) for c in counts.values()),
@@ -82,10 +88,10 @@ def _dates(arms: Sequence[str], dates: Sequence[str]) -> dict[str, Any]:
 
 def _association(arms: Sequence[str], dates: Sequence[str]) -> float:
     """Return Cramer's V of arm and date: 0 where every day has the same mix, 1 where the date tells the arm."""
-    rows, columns = sorted(set(arms)), sorted(set(dates))
+    rows, columns = ({name: k for k, name in enumerate(sorted(set(said)))} for said in (arms, dates))
     table = np.zeros((len(rows), len(columns)))
     for a, d in zip(arms, dates, strict=True):
-        table[rows.index(a), columns.index(d)] += 1
+        table[rows[a], columns[d]] += 1
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     chi2 = float(((table - expected) ** 2 / expected).sum())
     return float(np.sqrt(chi2 / (table.sum() * max(1, min(table.shape) - 1))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -153,7 +154,7 @@ def other_answers(found: TrialTable) -> dict[str, list[bool | None]]:
 
 def repeats(values: Sequence[str]) -> int:
     """Return how many values are there more than once."""
-    return sum(values.count(v) > 1 for v in values)
+    return sum(n for n in Counter(values).values() if n > 1)
 
 
 def units_in(cell: str) -> set[str]:

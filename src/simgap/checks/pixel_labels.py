@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import read_text
 from simgap.checks.pixel_floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes
 from simgap.checks.pixel_probe import PhaseError, ProbeSet, ProbeSpec, held_out_errors, train_probe
 from simgap.errors import DataError
@@ -38,7 +40,7 @@ def read_labels(path: Path) -> list[FrameLabel]:
         DataError: a column is missing, a value is no number, or there are too few or too many lines; names the line.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
+        with io.StringIO(read_text(path), newline="") as stream:
             reader = csv.DictReader(stream)
             missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
             if missing:
@@ -48,7 +50,7 @@ def read_labels(path: Path) -> list[FrameLabel]:
                 if len(found) >= MOST_LABELS:
                     raise DataError(f"{path} has more than {MOST_LABELS:,} labels; a few hundred are plenty")
                 found.append(_label(path, number, row))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV ({error})") from error
     if len(found) < LEAST_LABELS:
         raise DataError(f"{path} has {len(found)} labels; {LEAST_LABELS} are the least that can be told from guessing, 100 are better")
@@ -58,7 +60,7 @@ def read_labels(path: Path) -> list[FrameLabel]:
 def _label(path: Path, number: int, row: Mapping[str, str | None]) -> FrameLabel:
     try:
         label = FrameLabel(episode=int(row["episode"] or ""), frame=int(row["frame"] or ""), x_m=float(row["x_m"] or ""), y_m=float(row["y_m"] or ""))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise DataError(f"{path}, line {number}: {error}; expected {','.join(COLUMNS)} as numbers") from error
     if not np.isfinite([label.x_m, label.y_m]).all() or max(abs(label.x_m), abs(label.y_m)) > 100:
         raise DataError(f"{path}, line {number}: position ({label.x_m}, {label.y_m}) m is no place on a table or floor; metres are expected")

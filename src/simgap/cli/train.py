@@ -246,13 +246,13 @@ def _name(args: argparse.Namespace, spec: TrainSpec, tables: Sequence[FrameTable
 
 def _resume_step(out: Path) -> int:
     """Return the step of a resume point, 0 where there is none that can be read; the trainer judges it."""
-    import torch
-
-    from simgap.training.resume import FILE
+    from simgap.bounds import DAMAGED
+    from simgap.errors import DataError
+    from simgap.training.resume import FILE, load_state
 
     try:
-        return int(torch.load(out / FILE, map_location="cpu", weights_only=True)["step"])
-    except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError):
+        return int(load_state(out / FILE)["step"])
+    except (DataError, pickle.UnpicklingError, *DAMAGED):
         return 0
 
 

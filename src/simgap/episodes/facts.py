@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-from simgap.episodes.index import DatasetInfo, EpisodeEntry, read_entries, read_info
+from simgap.bounds import MALFORMED
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, read_entries, read_info, read_json_lines
 from simgap.episodes.layout import ACTION, STATE, is_lfs_pointer
 from simgap.errors import DataError
+from simgap.provenance import read_json
 
 _MOST_FILES = 100_000
 _MOST_NAMED = 20
@@ -98,9 +99,8 @@ def _stored(root: Path) -> list[dict[str, Any]] | None:
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_STATS:
             return None
-        text = path.read_text(encoding="utf-8")
-        rows = [json.loads(text)] if path == whole else [json.loads(line).get("stats") for line in text.splitlines() if line.strip()]
-    except (OSError, ValueError, AttributeError, RecursionError):  # broken statistics say nothing; the failure is about the data
+        rows = [read_json(path)] if path == whole else [row.get("stats") for _, row in read_json_lines(path)]
+    except (DataError, OSError, AttributeError):  # broken statistics say nothing; the failure is about the data
         return None
     return [r for r in rows if isinstance(r, dict)] or None
 
@@ -108,6 +108,6 @@ def _stored(root: Path) -> list[dict[str, Any]] | None:
 def _end(stored: list[dict[str, Any]], feature: str, which: str, k: int) -> float | None:
     try:
         values = [float(row[feature][which][k]) for row in stored]
-    except (KeyError, IndexError, TypeError, ValueError):
+    except MALFORMED:
         return None
     return min(values) if which == "min" else max(values)

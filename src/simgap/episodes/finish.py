@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from simgap.bounds import MALFORMED, said
 from simgap.episodes.files import commit, sync_filesystem
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.layout import (
@@ -23,6 +23,7 @@ from simgap.episodes.layout import (
     episodes_path,
     video_path,
 )
+from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.stats import StreamingStatistics, image_statistics
 from simgap.episodes.tables import SUMMARY, Summary, features, number_frames, number_row, plain_rate, task_table, to_bytes
@@ -82,11 +83,11 @@ def read_frames(path: Path) -> tuple[Summary, pa.Table]:
         DataError: it is damaged.
     """
     try:
-        file = pq.ParquetFile(path)
-        summary = Summary.from_text(file.metadata.metadata[SUMMARY])
-        table = file.read(columns=[name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)], use_threads=False)
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}); delete it and write the episode again") from error
+        file = open_parquet(path)
+        summary = Summary.from_text((file.metadata.metadata or {})[SUMMARY])
+        table = read_parquet(path, [name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)])
+    except (DataError, *MALFORMED) as error:
+        raise DataError(f"{path} cannot be read ({said(error)}); delete it and write the episode again") from error
     if table.num_rows != summary.length:
         raise DataError(f"{path} has {table.num_rows} frames, its footer says {summary.length}; delete it and write the episode again")
     return summary, table
@@ -96,9 +97,9 @@ def is_sound(root: Path, spec: DatasetSpec, index: int) -> bool:
     """Return whether an episode is on disk as it was written: its tables can be read whole and its videos have their hashes."""
     try:
         summary, _ = read_frames(root / data_path(index))
-        whole = [pq.ParquetFile(root / place(index)).read(use_threads=False) for place in (data_path, episodes_path)]
+        whole = [read_parquet(root / place(index)) for place in (data_path, episodes_path)]
         hashes = {camera: file_hash(root / video_path(index, IMAGE_PREFIX + camera)) for camera in (spec.cameras if spec.has_videos else ())}
-    except (DataError, OSError, pa.ArrowException):
+    except (DataError, OSError):
         return False
     return whole[1]["length"].to_pylist() == [summary.length] and hashes == summary.videos
 
@@ -154,12 +155,17 @@ def column_values(column: pa.ChunkedArray) -> NDArray[Any]:
         DataError: the lists have different lengths.
     """
     kind = column.type
+    if column.null_count:
+        raise DataError(f"{column.null_count} rows hold nothing (null), expected a number in each; drop these frames or fill them in")
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         parts = []
         for chunk in column.chunks:
-            flat = chunk.flatten().to_numpy(zero_copy_only=False)
             if len(chunk) == 0:
                 continue
+            values = chunk.flatten()
+            if values.null_count:
+                raise DataError(f"{values.null_count} numbers are missing (null) inside its rows; drop these frames or fill them in")
+            flat = values.to_numpy(zero_copy_only=False)
             if len(flat) % len(chunk) or (not pa.types.is_fixed_size_list(kind) and len(set(chunk.value_lengths().to_pylist())) != 1):
                 raise DataError("a list column holds rows of different length")
             parts.append(flat.reshape(len(chunk), -1))

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
 from simgap.episodes.hdf5_layout import ROBOMIMIC, Layout, layouts, rate_of, robosuite_actions, task_of
-from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, first_line
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import require_content
 from simgap.episodes.recognise import HDF5_SUFFIXES
@@ -29,12 +30,9 @@ from simgap.errors import DataError, MachineError
 if TYPE_CHECKING:
     import h5py
 
-_MOST_EPISODES = 1_000_000
-_MOST_VALUES = 1 << 28
 _MOST_BYTES = 1 << 42
-_LARGEST_SIDE = 8192
-_WIDEST = 4096
-"""Columns of a vector; wider tables are simulator states or point clouds."""
+_DEEPEST = 4
+_MOST_KEYS = 2000
 
 
 class _Camera(NamedTuple):
@@ -68,7 +66,7 @@ class Hdf5Source(Source):
                 item = _item(group, key, entry)
                 if item.shape[:1] != (entry.length,):
                     raise DataError(f"{entry.data}: {key!r} of episode {entry.index} has shape {item.shape}, expected {entry.length} rows; drop the episode")
-                columns[key] = _column(np.asarray(item[()]))
+                columns[key] = _column(np.asarray(_bounded(item, entry.data)[()]))
         frames = np.arange(entry.length, dtype=np.int64)
         columns["frame_index"], columns["episode_index"] = pa.array(frames), pa.array(np.full(entry.length, entry.index, dtype=np.int64))
         return pa.table(columns)
@@ -80,15 +78,16 @@ class Hdf5Source(Source):
             item = _item(file[self._groups[entry.index]], key, entry)
             if len(item) < start + len(out):
                 raise DataError(f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording was cut, drop the episode")
-            if item.shape[1:] == out.shape[1:]:
+            _require_own(item, entry.data, key)
+            if item.shape[1:] == out.shape[1:] and item.dtype == np.uint8:
                 item.read_direct(out, np.s_[start : start + len(out)])
                 return
-            rows = item[start : start + len(out)]
-        for k, row in enumerate(rows):
-            where = f"{entry.data} frame {start + k} of {key!r}"
-            image = decode_image(bytes(row), where=where) if camera.is_compressed else np.moveaxis(row, 0, -1) if camera.is_channel_first else row
-            require_frame(image, out[k], where)
-            out[k] = image
+            for k in range(len(out)):
+                where = f"{entry.data} frame {start + k} of {key!r}"
+                row = item[start + k]
+                image = decode_image(bytes(row), where=where) if camera.is_compressed else np.moveaxis(row, 0, -1) if camera.is_channel_first else row
+                require_frame(image, out[k], where)
+                out[k] = image
 
     def content_files(self) -> list[Path]:
         """Return the files."""
@@ -111,8 +110,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r", locking="best-effort") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as HDF5 ({first_line(error)}); it is truncated or damaged, copy it again") from error
+    except DAMAGED as error:
+        raise DataError(f"{path} cannot be read as HDF5 ({said(error)}); it is truncated or damaged, copy it again") from error
 
 
 def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
@@ -168,6 +167,7 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
     seen: dict[Layout, Path] = {}
     for path in files:
         with opened(path) as file:
+            _require_closed(file, path)
             layout = next((layout for layout in known if layout.fits(file)), None)
             if layout is None:
                 expected = "expected action and observations (ACT, ALOHA), data/demo_k (robomimic), or a map: --map KEY=action --map KEY=state"
@@ -178,9 +178,11 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
             masks = layout.masks(file)
             for name in layout.episodes(file):
                 index = len(entries)
-                if index >= _MOST_EPISODES:
-                    raise DataError(f"{root} holds more than {_MOST_EPISODES} episodes; split it")
+                if index >= EPISODES:
+                    raise DataError(f"{root} holds more than {EPISODES} episodes; split it")
                 action = file[name].get(layout.action)
+                if getattr(action, "dtype", None) is not None:
+                    _bounded(action, path)
                 if getattr(action, "shape", ())[:1] in ((), (0,)):  # absent, a group, a type, a scalar or empty
                     raise DataError(f"{path}: {name} has no frames in {layout.action!r}; drop the episode")
                 groups[index] = name
@@ -204,9 +206,9 @@ def _features(group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: lis
         if camera is not None:
             cameras[key] = camera
             features[key] = Feature(key=key, dtype="image", shape=camera.shape, names=("height", "width", "channels"))
-        elif item.dtype.kind in "fiub" and item.ndim in (1, 2) and item.shape[0] == entry.length and item.size <= _MOST_VALUES:
+        elif item.dtype.kind in "fiub" and item.ndim in (1, 2) and item.shape[0] == entry.length and item.nbytes <= DECODED_BYTES:
             width = item.shape[1] if item.ndim == 2 else 1
-            if 0 < width <= _WIDEST:
+            if 0 < width <= WIDTH:
                 features[key] = Feature(key=key, dtype=str(np.dtype(item.dtype)), shape=(width,), names=())
         else:
             odd.append(f"{key} {item.shape} {item.dtype}")
@@ -219,18 +221,61 @@ def _walk(group: h5py.Group, path: Path, prefix: str = "", depth: int = 0) -> It
     """Yield the datasets below a group; what would lead out of the file is refused."""
     import h5py
 
-    for name in sorted(n for n in group if isinstance(n, str)):  # a name that is no text is no name of ours
-        link = group.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            raise DataError(f"{path}: {prefix}{name} is a link into another file; copy the data into one file")
-        item = group[name]
+    for count, name in enumerate(sorted(n for n in group if isinstance(n, str))):  # a name that is no text is no name of ours
+        if count > _MOST_KEYS:
+            raise DataError(f"{path}: {group.name} holds more than {_MOST_KEYS} keys, which is no episode; check what it is")
+        item = group.get(name)  # nothing where a soft link leads nowhere
         if isinstance(item, h5py.Group):
-            if depth < 4:
+            if depth < _DEEPEST and item.id not in _above(group):
                 yield from _walk(item, path, f"{prefix}{name}/", depth + 1)
         elif isinstance(item, h5py.Dataset):
-            if item.is_virtual or item.external:
-                raise DataError(f"{path}: the values of {prefix}{name} lie in other files; copy them into one file")
+            _require_own(item, path, f"{prefix}{name}")
             yield f"{prefix}{name}", item
+
+
+def _above(group: h5py.Group) -> list[Any]:
+    """Return the groups in which a group lies, itself and the top among them."""
+    parts = [p for p in str(group.name).split("/") if p]
+    return [group.file["/" + "/".join(parts[:k])].id for k in range(len(parts) + 1)]
+
+
+def _require_closed(file: h5py.File, path: Path) -> None:
+    """Raise unless every link of a file stays inside it, before anything follows one: a link may name a pipe, or any file at all.
+
+    Raises:
+        DataError: names the link, or a file of far too many objects.
+    """
+    import h5py
+
+    count = 0
+
+    def look(name: str, link: object) -> str | None:
+        nonlocal count
+        count += 1
+        return name if isinstance(link, h5py.ExternalLink) or count > HDF5_OBJECTS else None
+
+    found = file.visititems_links(look)
+    if found is not None and count > HDF5_OBJECTS:
+        raise DataError(f"{path} holds more than {HDF5_OBJECTS} objects; split it")
+    if found is not None:
+        raise DataError(f"{path}: {found} is a link into another file; copy the data into one file")
+
+
+def _require_own(item: h5py.Dataset, path: Path, key: str) -> None:
+    if item.is_virtual or item.external:
+        raise DataError(f"{path}: the values of {key} lie in other files; copy them into one file")
+
+
+def _bounded(item: h5py.Dataset, path: Path) -> h5py.Dataset:
+    """Return a table whose values lie in the file and may be held whole.
+
+    Raises:
+        DataError: names it.
+    """
+    _require_own(item, path, str(item.name))
+    if item.size is not None and item.nbytes > DECODED_BYTES:
+        raise DataError(f"{path}: {item.name} declares shape {list(item.shape)}, {item.nbytes} bytes, more than the {DECODED_BYTES} read here; split it")
+    return item
 
 
 def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None:
@@ -238,11 +283,11 @@ def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None
     if item.dtype.kind == "u" and item.ndim == 4 and item.dtype.itemsize == 1:
         _, a, b, c = item.shape
         shape = (a, b, c) if c == 3 else (b, c, a) if a == 3 else None
-        if shape is None or max(shape) > _LARGEST_SIDE:
+        if shape is None or max(shape) > SIDE:
             return None
         return _Camera(shape=shape, is_compressed=False, is_channel_first=c != 3)
     is_bytes = (item.ndim == 2 and item.dtype == np.uint8) or (item.ndim == 1 and item.dtype.kind in "OSV")
-    if is_bytes and len(item):
+    if is_bytes and len(item) and item.nbytes // len(item) <= TEXT_BYTES:
         data = bytes(item[0])
         if not data.startswith((b"\xff\xd8", b"\x89PNG")):
             return None

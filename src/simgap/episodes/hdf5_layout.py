@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import h5py
 
 _RATE_NAMES = ("rate_hz", "fps", "hz", "control_freq", "frequency")
+_MOST_MASK_BYTES = 64 << 20
 _LOW_DIM = ("eef_pos", "eef_quat", "gripper_qpos")
 """What robomimic's own low-dimensional policies see of each arm, in its order."""
 
@@ -106,8 +107,12 @@ class _Robomimic(Layout):
 
     def masks(self, file: h5py.File) -> dict[str, str]:
         found: dict[str, list[str]] = {}
-        for mask in sorted(file.get("mask", {})):
-            for name in file["mask"][mask][()]:
+        masks = file.get("mask")
+        for mask in sorted(masks) if isinstance(masks, Mapping) else ():
+            listed = masks[mask]
+            if getattr(listed, "ndim", 0) != 1 or listed.is_virtual or listed.external or listed.nbytes > _MOST_MASK_BYTES:
+                continue
+            for name in listed[()]:
                 found.setdefault(f"data/{_text(name)}", []).append(mask)
         return {name: ",".join(masks) for name, masks in found.items()}
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from simgap.bounds import EPISODES, LINES_BYTES, LONGEST, ROWS, SIDE, json_lines, parsing
 from simgap.episodes.layout import (
     DATA_PATH_21,
     DATA_PATH_30,
@@ -22,12 +22,12 @@ from simgap.episodes.layout import (
     inside,
     require_content,
 )
+from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.errors import DataError
-from simgap.provenance import read_json
+from simgap.provenance import read_object
 
-_MOST_EPISODES = 10_000_000
-_MOST_ROWS = 200_000_000
-_MOST_BYTES = 16 << 30
+_LONGEST_S = 1e7
+"""A place in a video; a hundred days."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,15 +116,15 @@ def read_info(root: Path) -> DatasetInfo:
         if (root / "meta" / "simgap.json").is_file():
             raise DataError(f"{root} is an unfinished dataset (meta/info.json is missing); run again what was writing it, it goes on where it stopped")
         raise DataError(f"{path} is missing; {root} is no LeRobot dataset folder")
-    require_content(path, limit_bytes=64 << 20)
-    raw = read_json(path)
-    version = raw.get("codebase_version") if isinstance(raw, dict) else None
+    require_content(path)
+    raw = read_object(path)
+    version = raw.get("codebase_version")
     if version not in LEROBOT_VERSIONS:
         raise DataError(
             f"{path} declares codebase_version {version!r}; this reader knows {', '.join(LEROBOT_VERSIONS)}; convert the dataset with lerobot's scripts"
         )
     is_30 = version == VERSION_30
-    try:
+    with parsing(path, "expected fps, total_episodes, total_frames and features of a LeRobot dataset; restore the file"):
         return DatasetInfo(
             version=str(version),
             rate_hz=_rate(raw["fps"], path),
@@ -134,11 +134,9 @@ def read_info(root: Path) -> DatasetInfo:
             chunks_size=max(1, int(raw.get("chunks_size") or 1000)),
             data_path=str(raw.get("data_path") or (DATA_PATH_30 if is_30 else DATA_PATH_21)),
             video_path=str(raw.get("video_path") or (VIDEO_PATH_30 if is_30 else VIDEO_PATH_21)),
-            features={str(k): _feature(str(k), v) for k, v in raw["features"].items()},
+            features={str(k): _feature(str(k), v, path) for k, v in raw["features"].items()},
             raw=raw,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}); expected fps, total_episodes, total_frames and features of a LeRobot dataset") from error
 
 
 def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
@@ -152,36 +150,26 @@ def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
     for entry in entries:
         if entry.index in found:
             raise DataError(f"{root}/meta lists episode {entry.index} twice; remove one of the two rows")
-        if len(found) >= _MOST_EPISODES:
-            raise DataError(f"{root}/meta lists more than {_MOST_EPISODES} episodes; split the dataset")
+        if len(found) >= EPISODES:
+            raise DataError(f"{root}/meta lists more than {EPISODES} episodes; split the dataset")
         found[entry.index] = entry
     return tuple(found[i] for i in sorted(found))
 
 
-def read_table(path: Path, *, without: str = "\0", columns_without: Collection[str] = ()) -> pa.Table:
+def read_table(path: Path, *, without: str = "\0", columns_without: Collection[str] = (), most_rows: int = ROWS) -> pa.Table:
     """Read a whole Parquet file after looking at its size, empty, truncated and pointer files refused.
 
     Args:
         path: the file.
         without: columns whose names start like this stay unread.
         columns_without: columns that stay unread, such as images.
+        most_rows: what the file may declare.
 
     Raises:
         DataError: names the file and the fault.
     """
-    require_content(path)
-    try:
-        file = pq.ParquetFile(path)
-        meta = file.metadata
-        size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
-        if meta.num_rows > _MOST_ROWS or size > _MOST_BYTES:
-            raise DataError(f"{path} declares {meta.num_rows} rows and {size} bytes, more than this reader accepts; split the dataset")
-        names = [n for n in file.schema_arrow.names if not n.startswith(without) and n not in columns_without]
-        return file.read(columns=names, use_threads=False)
-    except PermissionError as error:
-        raise DataError(f"{path} may not be read (permission denied); change its permissions") from error
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} is no readable Parquet file ({first_line(error)}); it is truncated or damaged, copy it again") from error
+    names = [n for n in open_parquet(path).schema_arrow.names if not n.startswith(without) and n not in columns_without]
+    return read_parquet(path, names, most_rows=most_rows)
 
 
 def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
@@ -190,14 +178,12 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
         raise DataError(f"{root}/meta/episodes holds no Parquet file; a v3.0 dataset needs one; download it again")
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
     for file in files:
-        for row in read_table(file, without="stats/").to_pylist():
-            try:
+        for row in read_table(file, without="stats/", most_rows=EPISODES).to_pylist():
+            with parsing(file, "expected the episode index of a v3.0 dataset; download it again"):
                 values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
-                index, length = int(row["episode_index"]), int(row["length"])
+                index, length = _place_and_length(row, file)
                 videos = {key: _span_30(root, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
-                tasks = tuple(str(t) for t in row.get("tasks") or ())
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise DataError(f"{file} lacks or garbles a column ({error!r}); expected the episode index of a v3.0 dataset") from error
+                tasks = _tasks(row)
             yield EpisodeEntry(
                 index=index,
                 length=length,
@@ -210,17 +196,37 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
 
 def _span_30(root: Path, info: DatasetInfo, key: str, row: Mapping[str, Any]) -> VideoSpan:
     values: dict[str, int | str] = {"video_key": key, "chunk_index": int(row[f"videos/{key}/chunk_index"]), "file_index": int(row[f"videos/{key}/file_index"])}
-    return _located(root, expand(info.video_path, values), float(row.get(f"videos/{key}/from_timestamp") or 0.0))
+    start_s = float(row.get(f"videos/{key}/from_timestamp") or 0.0)
+    if not 0.0 <= start_s < _LONGEST_S:
+        raise ValueError(f"from_timestamp of {key} is {start_s:g} s")
+    return _located(root, expand(info.video_path, values), start_s)
+
+
+def _place_and_length(row: Mapping[str, Any], file: Path) -> tuple[int, int]:
+    """Return number and length of an episode; lengths of nothing stay, for they are counted and told."""
+    index, length = (_whole(row[name]) for name in ("episode_index", "length"))
+    if index < 0 or length > ROWS:
+        raise DataError(f"{file} lists episode {index} with {length} frames; expected a number from 0 and at most {ROWS} frames; repair the row")
+    return index, length
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(f"{value!r:.40} is no whole number")
+    return int(value)
+
+
+def _tasks(row: Mapping[str, Any]) -> tuple[str, ...]:
+    tasks = row.get("tasks") or ()
+    return (tasks,) if isinstance(tasks, str) else tuple(str(t) for t in tasks)
 
 
 def _entries_21(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
     for row in _jsonl(root / "meta" / "episodes.jsonl"):
-        try:
-            index, length = int(row["episode_index"]), int(row["length"])
-            tasks = tuple(str(t) for t in row.get("tasks") or ())
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{root}/meta/episodes.jsonl garbles a row ({error!r}); expected episode_index, length and a list of tasks") from error
+        with parsing(f"{root}/meta/episodes.jsonl", "expected episode_index, length and a list of tasks in each line; repair it"):
+            index, length = _place_and_length(row, root / "meta" / "episodes.jsonl")
+            tasks = _tasks(row)
         chunk = index // info.chunks_size
         values: dict[str, int | str] = {"episode_chunk": chunk, "episode_index": index, "chunk_index": chunk, "file_index": index}
         yield EpisodeEntry(
@@ -250,26 +256,22 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line number, value)`` of a bounded file of JSON lines; empty lines are passed over.
+def read_json_lines(path: Path, most_lines: int = EPISODES) -> Iterator[tuple[int, Any]]:
+    """Return ``(line number, value)`` of a bounded file of JSON lines; empty lines are passed over.
 
     Raises:
         DataError: the file is missing, empty, a pointer or no JSON lines; names the line.
     """
-    require_content(path, limit_bytes=1 << 30)
-    number = 0
-    try:
-        with path.open(encoding="utf-8") as handle:
-            for number, line in enumerate(handle, start=1):
-                if line.strip():
-                    yield number, json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} line {number} is not JSON lines ({error}); repair it") from error
+    require_content(path, limit_bytes=LINES_BYTES)
+    return json_lines(path, most_lines)
 
 
-def _feature(key: str, value: Mapping[str, Any]) -> Feature:
-    shape = value.get("shape") or ()
-    return Feature(key=key, dtype=str(value["dtype"]), shape=tuple(int(s) for s in shape), names=_names(value.get("names")))
+def _feature(key: str, value: Mapping[str, Any], path: Path) -> Feature:
+    feature = Feature(key=key, dtype=str(value["dtype"]), shape=tuple(_whole(s) for s in value.get("shape") or ()), names=_names(value.get("names")))
+    side = SIDE if feature.is_image else LONGEST
+    if any(not 0 < s <= side for s in feature.shape) or math.prod(feature.shape) > LONGEST:
+        raise DataError(f"{path} declares {key!r} with shape {list(feature.shape)}; expected sides from 1 to {side} of {LONGEST} numbers at most; correct it")
+    return feature
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -283,7 +285,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _rate(value: Any, path: Path) -> float:
     rate = float(value)
-    if not 0.0 < rate < 1e5:
+    if not 1e-3 <= rate < 1e5:
         raise DataError(f"{path} declares fps {value!r}; expected a positive rate in Hz")
     return rate
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from simgap.bounds import require_regular
 from simgap.errors import DataError
 
 VERSION_30 = "v3.0"
@@ -103,7 +105,8 @@ def inside(root: Path, relative: str) -> Path:
 def is_lfs_pointer(path: Path) -> bool:
     """Return whether a file is a Git LFS pointer instead of its content."""
     try:
-        if path.stat().st_size > 1024:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > 1024:
             return False
         with path.open("rb") as handle:
             return handle.read(len(LFS_MARK)) == LFS_MARK
@@ -117,12 +120,8 @@ def require_content(path: Path, *, limit_bytes: int = 8 << 30) -> None:
     Raises:
         DataError: names the file and the remedy.
     """
-    if not path.is_file():
-        raise DataError(f"{path} is missing; download the dataset again or correct its meta files")
-    size = path.stat().st_size
+    size = require_regular(path, limit_bytes)
     if size == 0:
         raise DataError(f"{path} is empty (0 bytes); copy or download the file again")
-    if size > limit_bytes:
-        raise DataError(f"{path} has {size} bytes, more than the {limit_bytes} this reader accepts; split the dataset")
     if is_lfs_pointer(path):
         raise DataError(f"{path} is a Git LFS pointer of {size} bytes, not the data; run 'git lfs pull' in its repository")

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from simgap.bounds import parsing
 from simgap.episodes.fingerprint import content_files
 from simgap.episodes.finish import SIMGAP_JSON
-from simgap.episodes.index import DatasetInfo, EpisodeEntry, first_line, read_entries, read_info, read_table
+from simgap.episodes.index import DatasetInfo, EpisodeEntry, read_entries, read_info, read_table
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, is_lfs_pointer, require_content
+from simgap.episodes.parquet import open_parquet, read_group
 from simgap.episodes.source import Opened, Roles, Source, require_frame
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.video import decode_image, decode_span
 from simgap.errors import DataError, UsageError
-from simgap.provenance import read_json
+from simgap.provenance import read_object
 
 ACTION_KEYS = (ACTION, "actions")
 STATE_KEYS = (STATE, "state")
@@ -32,20 +33,16 @@ class LeRobotSource(Source):
         self._root = root
         self._info = info
         self._images = [f.key for f in info.features.values() if f.dtype == "image"]
-        self._last: tuple[Path, pa.Table] | None = None
+        self._last: tuple[Path, pa.Table, _Places] | None = None
 
     def schema(self, entry: EpisodeEntry) -> pa.Schema:
         """Return the columns of the file an episode lies in."""
-        require_content(entry.data)
-        try:
-            return pq.read_schema(entry.data)
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{entry.data} is no readable Parquet file ({first_line(error)}); it is truncated or damaged, copy it again") from error
+        return open_parquet(entry.data).schema_arrow
 
     def table(self, entry: EpisodeEntry) -> pa.Table:
         """Return the rows of an episode; a file that holds several is read once for all that follow each other."""
-        table = self._file(entry.data)
-        rows = _rows(table, entry.index)
+        table, places = self._file(entry.data)
+        rows = places.of(entry.index)
         return table.slice(int(rows[0]), len(rows)) if _are_consecutive(rows) else table.take(pa.array(rows))
 
     def decode(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int = 0) -> None:
@@ -63,33 +60,33 @@ class LeRobotSource(Source):
         """Return data, videos, index and tasks."""
         return content_files(self._root)
 
-    def _file(self, path: Path) -> pa.Table:
+    def _file(self, path: Path) -> tuple[pa.Table, _Places]:
         last = self._last  # one read of the attribute: another thread may replace it
         if last is None or last[0] != path:
-            last = (path, read_table(path, columns_without=self._images))
+            table = read_table(path, columns_without=self._images)
+            last = (path, table, _Places(table))
             self._last = last
-        return last[1]
+        return last[1], last[2]
 
     def _decode_images(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int) -> None:
-        rows = _rows(self._file(entry.data), entry.index)[start : start + len(out)]
+        rows = self._file(entry.data)[1].of(entry.index)[start : start + len(out)]
         if len(rows) != len(out):
             raise DataError(f"{entry.data} holds {start + len(rows)} frames of episode {entry.index}, {start + len(out)} were asked for; repair meta or data")
-        try:
-            file = pq.ParquetFile(entry.data)
-            first = 0
-            for group in range(file.metadata.num_row_groups):
-                n = file.metadata.row_group(group).num_rows
-                wanted = np.flatnonzero((rows >= first) & (rows < first + n))
-                if len(wanted):
-                    column = file.read_row_group(group, columns=[key], use_threads=False)[key]
-                    for k in wanted:
-                        where = f"{entry.data} frame {start + int(k)} of {key!r}"
-                        image = decode_image(_bytes(column[int(rows[k]) - first].as_py(), where), where=where)
-                        require_frame(image, out[k], where)
-                        out[k] = image
-                first += n
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise DataError(f"{entry.data} has no readable image column {key!r} ({first_line(error)}); it is damaged, copy it again") from error
+        file = open_parquet(entry.data)
+        if key not in file.schema_arrow.names:
+            raise DataError(f"{entry.data} has no readable image column {key!r}; it is damaged, copy it again")
+        first = 0
+        for group in range(file.metadata.num_row_groups):
+            n = file.metadata.row_group(group).num_rows
+            wanted = np.flatnonzero((rows >= first) & (rows < first + n))
+            if len(wanted):
+                column = read_group(entry.data, file, group, key)
+                for k in wanted:
+                    where = f"{entry.data} frame {start + int(k)} of {key!r}"
+                    image = decode_image(_bytes(column[int(rows[k]) - first].as_py(), where), where=where)
+                    require_frame(image, out[k], where)
+                    out[k] = image
+            first += n
 
 
 def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
@@ -119,10 +116,11 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
 
 
 def _ours(info: DatasetInfo, entries: tuple[EpisodeEntry, ...], source: Source, stored: Path) -> Opened:
-    ours = read_json(stored)
-    if not isinstance(ours, dict) or ours.get("schema") != SCHEMA or not isinstance(ours.get("fingerprint"), str):
+    ours = read_object(stored)
+    if ours.get("schema") != SCHEMA or not isinstance(ours.get("fingerprint"), str):
         raise DataError(f"{stored} has an unknown schema or no fingerprint; expected schema {SCHEMA} of a finished dataset; finish it again")
-    spec = DatasetSpec.from_json(ours["spec"])
+    with parsing(stored, "expected the spec of a finished dataset; finish it again"):
+        spec = DatasetSpec.from_json(ours["spec"])
     guess = _guess(info)
     if len(spec.state_spec):
         guess = resolve(stored.parent.parent, info.features, guess, None)
@@ -142,11 +140,35 @@ def _guess(info: DatasetInfo) -> Roles:
     return Roles(action=tuple(action), state=tuple(state), cameras=cameras)
 
 
-def _rows(table: pa.Table, index: int) -> NDArray[np.int64]:
-    """Return the rows of an episode in a file; a file without the column is that of one episode."""
+class _Places:
+    """Which rows of a file belong to which episode; a file without the column is that of one episode."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._n = table.num_rows
+        self._numbers = episode_numbers(table)
+        self._order = None if self._numbers is None else np.argsort(self._numbers, kind="stable")
+        self._sorted = None if self._numbers is None or self._order is None else self._numbers[self._order]
+
+    def of(self, index: int) -> NDArray[np.int64]:
+        """Return the rows of an episode, in the order of the file."""
+        if self._order is None or self._sorted is None:
+            return np.arange(self._n)
+        first, last = np.searchsorted(self._sorted, [index, index + 1])
+        return self._order[first:last]
+
+
+def episode_numbers(table: pa.Table) -> NDArray[np.int64] | None:
+    """Return which episode each row belongs to, -1 where it says none; None where a file has no such column.
+
+    Raises:
+        DataError: a column of something else than whole numbers.
+    """
     if "episode_index" not in table.column_names:
-        return np.arange(table.num_rows)
-    return np.flatnonzero(table["episode_index"].to_numpy() == index)
+        return None
+    column = table["episode_index"]
+    if not pa.types.is_integer(column.type):
+        raise DataError(f"column episode_index holds {column.type}, expected whole numbers; write the data files again")
+    return np.asarray(column.fill_null(-1).cast(pa.int64(), safe=False).to_numpy(), dtype=np.int64)
 
 
 def _are_consecutive(rows: NDArray[np.int64]) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
+from simgap.bounds import open_regular
 from simgap.episodes.layout import is_lfs_pointer
 from simgap.errors import DataError
+from simgap.provenance import read_json
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_SUFFIXES = (".hdf5", ".h5")
@@ -56,7 +57,7 @@ def is_hdf5(path: Path) -> bool:
     """Return whether a file begins as HDF5 files do, or is called like one (and may be a pointer, or damaged)."""
     if path.suffix in HDF5_SUFFIXES:
         return True
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return handle.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
 
 
@@ -112,10 +113,8 @@ def _and_more(names: list[str]) -> str:
 def _holds_statistics(path: Path) -> bool:
     """Return whether a JSON file has, near its top, an object of means and quantiles."""
     try:
-        if path.stat().st_size > (16 << 20):
-            return False
-        value = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        value = read_json(path, limit_bytes=16 << 20)
+    except DataError:
         return False
     level = [value]
     for _ in range(4):

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import DAMAGED, JSON_BYTES, MALFORMED, read_bytes, said
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
 from simgap.provenance import read_json
 
 STATISTICS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
 _ALIASES = {"p01": "q01", "p99": "q99", "stddev": "std", "minimum": "min", "maximum": "max"}
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = JSON_BYTES
 _MOST_BLOCKS = 5000
 _DEEPEST = 8
 
@@ -131,10 +132,14 @@ def _block(value: Mapping[str, Any], file: str, trail: tuple[str, ...], counts: 
         group="/".join(t for t in trail[:-1] if t != "norm_stats"),
         key=trail[-1] if trail else "",
         values=parsed,
-        mask=np.asarray(mask, dtype=bool).reshape(-1) if isinstance(mask, list) else None,
+        mask=_mask(mask),
         is_image=is_image or "image" in (trail[-1] if trail else ""),
         counts=counts,
     )
+
+
+def _mask(value: Any) -> NDArray[np.bool_] | None:
+    return np.array(value, dtype=bool) if isinstance(value, list) and all(isinstance(v, bool | int) for v in value) else None
 
 
 def _numbers(value: Any) -> NDArray[np.float64] | None:
@@ -142,19 +147,19 @@ def _numbers(value: Any) -> NDArray[np.float64] | None:
         return None
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+    except MALFORMED:
         return None
 
 
 def _tensors(path: Path) -> tuple[StatisticsBlock, ...]:
     """Read LeRobot's normaliser state: flat keys such as ``observation.state.mean``."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
     try:
-        flat = load_file(path)
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise DataError(f"{path} is no readable safetensors file ({str(error).splitlines()[0]}); copy it again") from error
+        flat = load(read_bytes(path, _MOST_BYTES))
+    except (SafetensorError, *DAMAGED) as error:
+        raise DataError(f"{path} is no readable safetensors file ({said(error)}); copy it again") from error
     grouped: dict[str, dict[str, NDArray[np.float64]]] = {}
     images = set()
     for name, tensor in flat.items():

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from simgap.bounds import MALFORMED, RECORDS, TEXT_BYTES, parsing, read_bytes
 from simgap.conventions import Dimension, Unit
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, read_json_lines
 from simgap.episodes.keymap import KeyMap, resolve
@@ -29,7 +30,8 @@ STEERING_KEYS, THROTTLE_KEYS = ("user/angle", "user/steering"), ("user/throttle"
 DEFAULT_RATE_HZ = 20.0
 """Donkeycar's own default loop rate."""
 _PLAUSIBLE_HZ = (2.0, 120.0)
-_MOST_RECORDS = 20_000_000
+_LATEST_MS = 1e14
+"""A stamp of the year 5138."""
 _NUMBERS = {"float": "float64", "int": "int64", "boolean": "bool", "vector": "", "list": "", "str": "", "nparray": "", "gray16_array": ""}
 
 
@@ -71,8 +73,8 @@ class TubSource(Source):
         records = self._episodes[entry.index][start : start + len(out)]
         for k, record in enumerate(records):
             path = _image_path(self._root, record, key)
-            require_content(path, limit_bytes=64 << 20)
-            image = decode_image(path.read_bytes(), where=str(path))
+            require_content(path, limit_bytes=TEXT_BYTES)
+            image = decode_image(read_bytes(path), where=str(path))
             require_frame(image, out[k], str(path))
             out[k] = image
 
@@ -129,15 +131,13 @@ def open_tub(root: Path, keymap: KeyMap | None) -> Opened:
 
 def _manifest(path: Path) -> dict[str, Any]:
     lines = [value for _, value in read_json_lines(path)]
-    try:
+    with parsing(path, "it is no manifest of a tub: expected five JSON lines: inputs, types, metadata, creation, catalogs; restore it"):
         inputs, types = [str(k) for k in lines[0]], [str(k) for k in lines[1]]
         state = lines[4]
         catalogs = [str(name) for name in state["paths"]]
         deleted = frozenset(int(k) for k in state["deleted_indexes"])
-        if len(inputs) != len(types):
-            raise DataError(f"{path} declares {len(inputs)} inputs and {len(types)} types; the tub is damaged, restore the file")
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no manifest of a tub ({error!r}); expected five JSON lines: inputs, types, metadata, creation, catalogs") from error
+        if len(inputs) != len(types) or len(set(inputs)) != len(inputs):
+            raise DataError(f"{path} declares {len(set(inputs))} different inputs and {len(types)} types; the tub is damaged, restore the file")
     return {"inputs": inputs, "types": types, "catalogs": catalogs, "deleted": deleted}
 
 
@@ -145,19 +145,24 @@ def _records(root: Path, manifest: Mapping[str, Any]) -> tuple[list[_Record], li
     records: list[_Record] = []
     catalogs = [inside(root, name) for name in manifest["catalogs"]]
     for catalog in catalogs:
-        for number, row in read_json_lines(catalog):
-            try:
+        for number, row in read_json_lines(catalog, RECORDS):
+            with parsing(f"{catalog} line {number}", f"expected a record of JSON with _index and {STAMP}; remove the line"):
                 index = int(row["_index"])
                 if index in manifest["deleted"]:
                     continue
                 session = row.get(SESSION)
-                records.append(_Record(index, "" if session is None else str(session), float(row[STAMP]), row, catalog))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise DataError(f"{catalog} line {number} is no record ({error!r}); expected JSON with _index and {STAMP}; remove the line") from error
-            if len(records) > _MOST_RECORDS:
-                raise DataError(f"{root} holds more than {_MOST_RECORDS} records; split the tub")
+                records.append(_Record(index, "" if session is None else str(session), _stamp(row[STAMP]), row, catalog))
+            if len(records) > RECORDS:
+                raise DataError(f"{root} holds more than {RECORDS} records; split the tub")
     records.sort(key=lambda r: r.number)
     return records, catalogs
+
+
+def _stamp(value: Any) -> float:
+    stamp = float(value)
+    if not 0.0 <= stamp < _LATEST_MS:
+        raise ValueError(f"{STAMP} {value!r:.40} is no time in milliseconds")
+    return stamp
 
 
 def _runs(records: Sequence[_Record]) -> Iterator[list[_Record]]:
@@ -212,8 +217,8 @@ def _camera_name(key: str) -> str:
 
 def _camera(root: Path, key: str, record: _Record) -> Feature:
     path = _image_path(root, record, key)
-    require_content(path, limit_bytes=64 << 20)
-    height, width, _ = decode_image(path.read_bytes(), where=str(path)).shape
+    require_content(path, limit_bytes=TEXT_BYTES)
+    height, width, _ = decode_image(read_bytes(path), where=str(path)).shape
     return Feature(key=key, dtype="image", shape=(height, width, 3), names=("height", "width", "channels"))
 
 
@@ -242,9 +247,15 @@ def _dimension(key: str) -> Dimension:
     return Dimension(name=name if source == "user" else f"{source}.{name}", unit=Unit.NORMALISED, low=-1.0, high=1.0)
 
 
+def _number(value: Any) -> float | int:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r:.40}")
+    return value
+
+
 def _column(records: Sequence[_Record], key: str, kind: str) -> pa.Array:
     try:
-        return pa.array(np.array([r.values[key] for r in records]).astype(kind))
-    except (KeyError, TypeError, ValueError) as error:
+        return pa.array(np.array([_number(r.values[key]) for r in records]).astype(kind))
+    except MALFORMED as error:
         bad = next((r for r in records if not isinstance(r.values.get(key), (int, float))), records[0])
         raise DataError(f"{bad.catalog} record {bad.number} has no number for {key!r} ({error!r}); delete the record") from error

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import DAMAGED, PIXELS, SIDE, open_regular, printable, require_regular, said
 from simgap.episodes.encoders import CODECS, ENCODINGS, Codec, Encoding, VideoEncoder, encode_png, rate_fraction
 from simgap.errors import DataError
 
@@ -32,7 +35,12 @@ __all__ = [
     "video_shape",
 ]
 
-_LARGEST_SIDE = 8192
+_PICTURES = ("JPEG", "PNG", "WEBP", "BMP", "MPO")
+"""What recorders write; others bring decoders that run programs (EPS) or allocate what they are told."""
+_CONTAINERS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts", "protocol_whitelist": "file"}
+"""Play lists, which name other files and addresses, are no videos of a robot."""
+_MOST_FRAMES = 100_000_000
+_LARGEST_FILE = 1 << 40
 
 
 class VideoShape(NamedTuple):
@@ -55,7 +63,8 @@ def video_shape(path: Path) -> VideoShape:
     with _opened(path) as container:
         stream = container.streams.video[0]
         context = stream.codec_context
-        return VideoShape(context.height, context.width, context.name, float(stream.average_rate or 0), stream.frames)
+        rate = float(stream.average_rate or 0)
+        return VideoShape(context.height, context.width, context.name, rate, stream.frames if 0 <= stream.frames <= _MOST_FRAMES else 0)
 
 
 def iterate_frames(path: Path, start_s: float = 0.0, *, key_frames_only: bool = False) -> Iterator[tuple[float, NDArray[np.uint8]]]:
@@ -75,6 +84,9 @@ def iterate_frames(path: Path, start_s: float = 0.0, *, key_frames_only: bool = 
     with _opened(path) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
+        declared = stream.codec_context.width, stream.codec_context.height
+        if max(declared) > SIDE:
+            raise DataError(f"{path} declares frames of {declared[0]} x {declared[1]}, more than {SIDE} a side; this reader refuses them")
         if key_frames_only:
             stream.codec_context.skip_frame = "NONKEY"
         reformatter = VideoReformatter()
@@ -82,10 +94,10 @@ def iterate_frames(path: Path, start_s: float = 0.0, *, key_frames_only: bool = 
             if start_s > 1.0 and stream.time_base:
                 container.seek(int(start_s / stream.time_base), stream=stream)
             for frame in container.decode(stream):
-                if max(frame.width, frame.height) > _LARGEST_SIDE:
-                    raise DataError(f"{path} holds frames of {frame.width} x {frame.height}, more than {_LARGEST_SIDE} a side; this reader refuses them")
+                if max(frame.width, frame.height) > SIDE:
+                    raise DataError(f"{path} holds frames of {frame.width} x {frame.height}, more than {SIDE} a side; this reader refuses them")
                 yield float(frame.time or 0.0), _pixels(reformatter.reformat(frame, format="rgb24", threads=1))
-        except av.FFmpegError as error:
+        except (av.FFmpegError, *DAMAGED) as error:
             raise DataError(f"{path} cannot be decoded ({error}); the file is damaged or truncated, copy it again") from error
 
 
@@ -125,20 +137,30 @@ def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            if max(image.size) > _LARGEST_SIDE:
-                raise DataError(f"{where} holds an image of {image.size}, more than {_LARGEST_SIDE} a side; this reader refuses it")
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=_PICTURES) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            if max(image.size) > SIDE or image.size[0] * image.size[1] > PIXELS:
+                raise DataError(f"{where} holds an image of {image.size}, more than {SIDE} a side; this reader refuses it")
             return np.asarray(image.convert("RGB"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where} holds bytes that are no image ({error}); copy the file again") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"{where} holds an image of far too many pixels ({said(error)}); this reader refuses it") from error
+    except DAMAGED as error:
+        raise DataError(f"{where} holds bytes that are no image ({said(error)}); copy the file again") from error
+
+
+def _name_of(path: Path) -> str | BinaryIO:
+    """Return what PyAV opens: the name, or the open file where the name is no UTF-8."""
+    text = os.fspath(path)
+    return text if printable(text) == text else open_regular(path)
 
 
 def _opened(path: Path) -> InputContainer:
     import av
 
+    require_regular(path, _LARGEST_FILE)
     try:
-        container = av.open(str(path), "r")
-    except (av.FFmpegError, OSError) as error:
+        container = av.open(_name_of(path), "r", options=_CONTAINERS)
+    except (av.FFmpegError, *DAMAGED) as error:
         raise DataError(f"{path} cannot be opened as a video ({error}); copy the file again") from error
     if not container.streams.video:
         container.close()

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from simgap.bounds import DAMAGED, SAFETENSORS_BYTES, parsing, require_regular, said
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec, require_same
 from simgap.errors import ConventionError, DataError, UsageError
 from simgap.policies.base import Policy
@@ -151,7 +152,8 @@ def read_card(path: Path) -> Card:
     if not isinstance(data, dict):
         raise DataError(f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain")
     try:
-        return Card.from_json(data)
+        with parsing(file, "expected the card of a checkpoint; restore it or retrain"):
+            return Card.from_json(data)
     except (DataError, ConventionError, UsageError) as error:
         raise DataError(f"{file}: {error}") from error
 
@@ -182,6 +184,7 @@ def load_policy(
         DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the card.
     """
     card = read_card(path)
+    require_declared(path, card)
     network = card.architecture.build()
     load_weights(network, path, card)
     return CnnPolicy(
@@ -202,6 +205,22 @@ def load_policy(
     )
 
 
+def require_declared(path: Path, card: Card) -> None:
+    """Raise unless the weights are as large as the network that the card declares, before that network is made.
+
+    Raises:
+        DataError: names both sizes.
+    """
+    file = path / WEIGHTS
+    if not file.is_file():
+        raise DataError(f"{file} is missing; restore the checkpoint or retrain")
+    with torch.device("meta"):
+        declared = sum(v.numel() for v in card.architecture.build().state_dict().values())
+    size = require_regular(file, SAFETENSORS_BYTES)
+    if declared > size:  # two bytes a number, at least
+        raise DataError(f"{file} has {size} bytes, its card declares a network of {declared} numbers: the card was edited; restore or retrain")
+
+
 def load_weights(network: ChunkNet, path: Path, card: Card) -> None:
     """Load a checkpoint's weights into a network of its architecture.
 
@@ -216,8 +235,8 @@ def load_weights(network: ChunkNet, path: Path, card: Card) -> None:
         raise DataError(f"{file} has hash {found[:12]}, its card says {card.weights_hash[:12]}: files of two checkpoints, or damage; restore or retrain")
     try:
         network.load_state_dict(load_file(file))
-    except (SafetensorError, RuntimeError) as error:
-        raise DataError(f"{file} does not fit the architecture of its card ({str(error).splitlines()[0]}); restore or retrain") from error
+    except (SafetensorError, *DAMAGED) as error:
+        raise DataError(f"{file} does not fit the architecture of its card ({said(error)}); restore or retrain") from error
 
 
 def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSpec, cameras: Sequence[str], image_size: int, *, other: str = "env") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from simgap.bounds import DAMAGED, require_zip
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, write_atomic
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
 
-LARGEST_BYTES = 2 << 30
+LARGEST_BYTES = 1 << 30
 """Of one file, on disk or unpacked: a group of 16 with films of two 480 px cameras takes a sixteenth of it."""
 _OPTIONAL = ("n_averaged", "disagreement", "contacts")
 
@@ -50,21 +52,35 @@ def read_records(path: Path) -> list[RolloutRecord]:
         DataError: missing, damaged, changed, or far larger than any group of rollouts.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if max(unpacked, path.stat().st_size) > LARGEST_BYTES:
-            raise DataError(f"{path} unpacks to {unpacked} bytes, more than the {LARGEST_BYTES} that rollouts may take; delete it and run again")
+        if not path.exists():
+            raise DataError(f"{path} is missing; run the rollouts again")
+        require_zip(path, LARGEST_BYTES, "delete it and run again, only these rollouts are repeated")
+        require_arrays(path)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         records = [_record(row, arrays) for row in json.loads(arrays["index"].tobytes())]
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing; run the rollouts again") from error
-    except (KeyError, TypeError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise DataError(f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated") from error
     changed = [r.seed for r in records if r.trace_hash != _told(arrays, r.seed)]
     if changed:
         raise DataError(f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run again, only these rollouts are repeated")
     return records
+
+
+def require_arrays(path: Path) -> None:
+    """Raise unless every array of an archive declares a size that its entry holds; numpy allocates what is declared.
+
+    Raises:
+        DataError: names the array.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(stream)
+            if math.prod(shape) * dtype.itemsize > entry.file_size:
+                raise DataError(f"{path}: {entry.filename} declares {shape} {dtype}, which its {entry.file_size} bytes do not hold; delete it and run again")
 
 
 def _told(arrays: Mapping[str, Any], seed: int) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+from simgap.bounds import read_text
 from simgap.provenance import write_atomic
 from simgap.training.resume import LOG
 
@@ -18,7 +19,7 @@ def draw_loss(out: Path) -> Path | None:
     Args:
         out: run folder.
     """
-    rows = [json.loads(line) for line in (out / LOG).read_text().splitlines()] if (out / LOG).is_file() else []
+    rows = [json.loads(line) for line in read_text(out / LOG).splitlines()] if (out / LOG).is_file() else []
     rows = [r for r in rows if "loss" in r]
     if not rows:
         return None

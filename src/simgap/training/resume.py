@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
+import re
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgap.bounds import DAMAGED, MALFORMED, read_text, require_zip
 from simgap.errors import DataError, UsageError
 from simgap.provenance import write_atomic
 
 FILE = "resume.pt"
 LOG = "train.jsonl"
+_REMEDY = "delete it to start the run again"
+_LARGEST = 8 << 30
+_CALLS = ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ")
+_TENSORS = re.compile(r"collections\.OrderedDict|torch\._utils\._rebuild_tensor_v2|torch\.\w+Storage|torch\.\w+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -58,16 +66,43 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
     if not file.is_file():
         return None
     try:
-        # weights_only: a resume file is data, it must not be able to run code.
-        payload = torch.load(file, map_location="cpu", weights_only=True)
+        payload = load_state(file)
         made_for = payload.pop("request")
         state = ResumeState(**payload) if made_for == request else None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (pickle.UnpicklingError, *DAMAGED) as error:
         # What torch says of it is advice to load it with code; none of that is passed on.
         raise DataError(f"{file} cannot be read ({type(error).__name__}), it is damaged or no resume point; delete it to start the run again") from error
     if state is None:
         raise UsageError(f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it to start again")
     return state
+
+
+def load_state(file: Path) -> dict[str, Any]:
+    """Return what a resume file holds; nothing in it can run code, or unpack to more than the file says.
+
+    Raises:
+        DataError: no archive of ours, or one that names something else than tensors.
+    """
+    require_zip(file, _LARGEST, _REMEDY, is_stored=True)
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            if name.endswith(".pkl"):
+                _require_tensors(archive.read(name), file)
+    # weights_only: a resume file is data, it must not be able to run code.
+    payload = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(payload, dict):
+        raise DataError(f"{file} cannot be read, it is damaged or no resume point; {_REMEDY}")
+    return payload
+
+
+def _require_tensors(pickled: bytes, file: Path) -> None:
+    """Raise unless a pickle names nothing but tensors: torch would also make a byte array of any size that it asks for."""
+    for operation, argument, _ in pickletools.genops(pickled):
+        named = (
+            str(argument).replace(" ", ".") if operation.name == "GLOBAL" else "" if operation.name not in ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ") else "?"
+        )
+        if named and not _TENSORS.fullmatch(named):
+            raise DataError(f"{file} names {named[:60]!r}, and a resume point holds tensors and numbers alone; delete it to start the run again")
 
 
 def append_log(out: Path, row: dict[str, Any]) -> None:
@@ -82,11 +117,11 @@ def trim_log(out: Path, step: int) -> None:
     if not file.is_file():
         return
     kept = []
-    for line in file.read_text().splitlines():
+    for line in read_text(file).splitlines():
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
+            done = int(json.loads(line)["step"])
+        except MALFORMED:
             continue  # the line that was being written when the run was killed
-        if row["step"] <= step:
+        if done <= step:
             kept.append(line + "\n")
     write_atomic(file, "".join(kept))
