@@ -171,7 +171,7 @@ for request, arrays in messages(source):
         time.sleep(60)
     if opened:
         out = {"chunks": np.full((len(request["rows"]), 4, facts["width"]), float(facts["value"]), np.float32)}
-    message = b"".join(pack(answer, out))
+    message = b"".join(pack({**answer, "id": request["id"]}, out))
     for k in range(len(message) if fault == "trickles" else 0):
         sink.write(message[k : k + 1])
         sink.flush()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simgap import machine
+from simgap.child import Finished
 from simgap.errors import MachineError, UsageError
 
 
@@ -22,11 +23,11 @@ def _answers(monkeypatch: pytest.MonkeyPatch, *, stdout: str = "", stderr: str =
     """Replace the trial process by one with this ending; return the list its command lines go to."""
     calls: list[list[str]] = []
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], **_: object) -> Finished:
         calls.append(command)
-        return subprocess.CompletedProcess(command, code, stdout, stderr)
+        return Finished(code, stdout, stderr)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(machine, "ask_program", run)
     return calls
 
 
@@ -120,10 +121,10 @@ def test_a_failed_trial_is_tried_again_after_a_repair(monkeypatch: pytest.Monkey
 
 
 def test_a_hanging_driver_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(command: list[str], **_: object) -> None:
-        raise subprocess.TimeoutExpired(command, 60)
+    def run(*_: object, **__: object) -> None:
+        raise TimeoutError
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(machine, "ask_program", run)
     with pytest.raises(MachineError, match="no answer within 60 s"):
         machine.require_offscreen()
 
@@ -143,3 +144,13 @@ def test_a_missing_mujoco_is_told_with_the_pip_line(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("renderer", "software"), [("llvmpipe (LLVM 15.0.6, 256 bits)", True), ("NVIDIA H100 PCIe/PCIe/SSE2", False)])
 def test_a_software_renderer_is_known_by_its_name(renderer: str, software: bool) -> None:
     assert machine.Offscreen(backend="egl", renderer=renderer).is_software is software
+
+
+@pytest.mark.parametrize(
+    "said", ["drawn by hand", "[]", '{"renderer": 3, "missing": []}', '{"renderer": "x"}', '{"error": "x", "missing": ["libc"]}', "[" * 9999]
+)
+def test_a_trial_that_says_anything_else_is_told_in_a_line(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _answers(monkeypatch, stdout=said + "\n")
+    with pytest.raises(MachineError, match="the trial said") as caught:
+        machine.require_offscreen()
+    assert "\n" not in str(caught.value)

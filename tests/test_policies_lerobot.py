@@ -433,7 +433,7 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
         f"from pathlib import Path; import time; from simgap.policies.bridges.lerobot_process import LerobotWorker; w = LerobotWorker(Path({str(program)!r}), "
     )
-    code += "{'threads': 1}); print(w._process.pid, flush=True); time.sleep(60)"
+    code += "{'threads': 1}); print(w._child.pid, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())

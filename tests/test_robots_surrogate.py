@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -292,7 +293,8 @@ def test_a_forged_gap_does_not_match_its_seal(robot: SurrogateRobot, forge: str,
 
 def test_a_stale_frame_is_a_fault_that_names_the_camera_and_its_age(robot: SurrogateRobot, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(age: float) -> Any:
-        arrays = {"front": np.zeros((2, 2, 3), np.uint8), "wrist": np.zeros((2, 2, 3), np.uint8), "state": np.zeros(6, np.float32)}
+        frame = np.zeros((SIZE, SIZE, 3), np.uint8)
+        arrays = {"front": frame, "wrist": frame, "state": np.zeros(6, np.float32)}
         return lambda *_: ({"time_s": 1.0, "frame_age_s": {"front": age, "wrist": 0.02}}, arrays)
 
     monkeypatch.setattr(robot, "_ask", answer(STALE_S))
@@ -343,8 +345,7 @@ def test_no_answer_holds_more_than_a_robot_would_say() -> None:
 
 def test_a_surrogate_that_dies_is_one_clear_error_and_close_is_harmless() -> None:
     made = SurrogateRobot(env="arm-pick", image_size=SIZE, seed=1, gap="none")
-    made._process.kill()
-    made._process.wait()
+    os.kill(made._child.pid, signal.SIGKILL)
     with pytest.raises(MachineError, match="died"):
         made.observe()
     made.close()

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from simgap.child import Finished, ask_program, one_line, signal_name
 from simgap.errors import MachineError, UsageError
 
 DEBIAN_PACKAGES = ("libegl1", "libegl-mesa0", "libgl1-mesa-dri", "libopengl0")
@@ -153,22 +153,38 @@ def require_offscreen(timeout_s: float = 60.0) -> Offscreen:
     backend = environment.get("MUJOCO_GL", "default")
     command = [sys.executable, "-c", _PROBE, *(_LIBRARIES if backend == "egl" else ())]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
+        done = ask_program(command, env=environment, timeout_s=timeout_s)
+    except TimeoutError as error:
         raise MachineError(_complaint(backend, f"no answer within {timeout_s:g} s", [])) from error
-    if done.returncode != 0 or not done.stdout.strip():
+    except (OSError, OverflowError) as error:
+        raise MachineError(_complaint(backend, f"it cannot be tried: {one_line(str(error))}", [])) from error
+    if done.code != 0 or not done.out.strip():
         raise MachineError(_complaint(backend, _ending(done), []))
-    answer = json.loads(done.stdout.splitlines()[-1])
+    answer = _probed(done.out.splitlines()[-1])
+    if answer is None:
+        raise MachineError(_complaint(backend, f"the trial said {one_line(done.out.splitlines()[-1])[:80]!r}", []))
     if "error" in answer:
-        raise MachineError(_complaint(backend, answer["error"], answer["missing"]))
+        raise MachineError(_complaint(backend, one_line(answer["error"]), answer["missing"]))
     return Offscreen(backend=backend, renderer=answer["renderer"])
 
 
-def _ending(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode < 0:
-        return f"the trial was killed by {signal.Signals(-done.returncode).name}"
-    last = done.stderr.strip().splitlines()[-1:] or ["no output"]
-    return f"the trial ended with code {done.returncode}: {last[0]}"
+def _probed(line: str) -> dict[str, Any] | None:
+    """Return what the trial found; None where a library printed over it."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    told = isinstance(answer, dict) and isinstance(answer.get("error", answer.get("renderer")), str)
+    missing = answer.get("missing") if isinstance(answer, dict) else None
+    if not told or not isinstance(missing, list) or not all(isinstance(m, str) and m in _LIBRARIES for m in missing):
+        return None
+    return dict(answer)
+
+
+def _ending(done: Finished) -> str:
+    if done.code < 0:
+        return f"the trial was killed by {signal_name(-done.code)}"
+    return f"the trial ended with code {done.code}: {done.words or 'no output'}"
 
 
 def _complaint(backend: str, reason: str, missing: list[str]) -> str:

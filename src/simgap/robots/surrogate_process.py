@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.child import die_with
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges, FactorValues
+from simgap.errors import SimgapError
 from simgap.provenance import child_rng
 from simgap.robots.gaps import draw_gap, nonce_of, parse_gap, seal_of
 from simgap.robots.wire import receive, send
@@ -109,37 +111,53 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--gap", required=True)
+    parser.add_argument("--parent", type=int, default=0, help="process to die with")
     args = parser.parse_args()
+    die_with(args.parent)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing a library prints may reach the wire
-    world = SurrogateWorld(args.env, args.image_size, args.seed, args.gap)
+    try:
+        world = SurrogateWorld(args.env, args.image_size, args.seed, args.gap)
+    except Exception as error:
+        send(sink, _told(error))
+        return 1
     send(sink, {"seal": seal_of(world.gap, args.seed)})
     while True:
         try:
             request, arrays = receive(source)
         except EOFError:
             return 0
-        _answer(world, request, arrays, sink)
+        try:
+            answer, parts = _answer(world, request, arrays)
+        except Exception as error:
+            answer, parts = _told(error), {}
+        asked = {"id": request["id"]} if "id" in request else {}
+        send(sink, {**answer, **asked}, parts)
 
 
-def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, NDArray[Any]], sink: Any) -> None:
-    verb = request["verb"]
-    if verb == "reset":
-        send(sink, {"placements": world.reset(int(request["seed"]), request["placements"])})
-    elif verb == "observe":
-        send(sink, *world.observe())
-    elif verb == "act":
-        send(sink, world.act(arrays["action"]))
-    elif verb == "verdict":
-        outcome = world.outcome
-        send(sink, {"outcome": None if outcome is None else [str(outcome.kind), outcome.detail]})
-    elif verb == "open":
-        if re.fullmatch(r"[0-9a-f]{64}", str(request.get("diagnosis", ""))) is None:
-            send(sink, {"error": "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"})
-        else:
-            send(sink, {"gap": world.gap.to_json(), "nonce": nonce_of(world.seed)})
-    else:
-        send(sink, {"error": f"unknown request {verb!r}"})
+def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    match request["verb"]:
+        case "reset":
+            return {"placements": world.reset(int(request["seed"]), request["placements"])}, {}
+        case "observe":
+            return world.observe()
+        case "act":
+            return world.act(arrays["action"]), {}
+        case "verdict":
+            outcome = world.outcome
+            return {"outcome": None if outcome is None else [str(outcome.kind), outcome.detail]}, {}
+        case "open":
+            if re.fullmatch(r"[0-9a-f]{64}", str(request.get("diagnosis", ""))) is None:
+                return {"refused": "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"}, {}
+            return {"gap": world.gap.to_json(), "nonce": nonce_of(world.seed)}, {}
+        case verb:
+            return {"error": f"unknown request {verb!r}"}, {}
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """Return an error as the driver raises it again: ours in their own words, another with the name of its class."""
+    kind = type(error).__name__
+    return {"error": str(error) if isinstance(error, SimgapError) else f"{kind}: {error}", "kind": kind}
 
 
 if __name__ == "__main__":

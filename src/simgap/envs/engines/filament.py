@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.child import ask_program, one_line
 from simgap.envs._mujoco import mujoco
 from simgap.envs.rendering import FrameRenderer
 from simgap.errors import MachineError
@@ -46,12 +46,14 @@ def require_filament(timeout_s: float = 60.0) -> None:
         MachineError: it does not draw here; says why and what to install, in one line.
     """
     try:
-        done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
+        done = ask_program([sys.executable, "-c", _PROBE], timeout_s=timeout_s)
+    except TimeoutError as error:
         raise MachineError(f"renderer filament gives no answer within {timeout_s:g} s; leave --renderer out") from error
-    if done.returncode != 0 or "drawn" not in done.stdout:
-        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        reason = next((line for line in said if "Vulkan" in line and "nable" in line), said[-1] if said else f"exit code {done.returncode}")
+    except (OSError, OverflowError) as error:
+        raise MachineError(f"renderer filament cannot be tried ({one_line(str(error))}); leave --renderer out") from error
+    if done.code != 0 or "drawn" not in done.out:
+        said = [one_line(line) for line in (done.errors + done.out).splitlines() if line.strip()]
+        reason = next((line for line in said if "Vulkan" in line and "nable" in line), said[-1] if said else f"exit code {done.code}")
         raise MachineError(
             f"renderer filament cannot draw without a display here ({reason}); "
             "on Debian or Ubuntu: apt-get install libvulkan1 mesa-vulkan-drivers, and pip install 'mujoco>=4'"

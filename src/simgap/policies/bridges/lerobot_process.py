@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import selectors
 import shutil
-import signal
-import subprocess
-import tempfile
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
+from simgap.child import Child, UnaskedError, ask_program, one_line, parent_to_die_with
 from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UsageError
 from simgap.machine import worker_environment
 from simgap.policies.bridges import lerobot_worker
@@ -37,8 +32,7 @@ EXTRAS: Mapping[str, str] = {
     "groot": "groot",
 }
 """lerobot's extra with the packages of a policy type; types that are not listed need none, or name theirs."""
-_LOG_BYTES = 16 << 20
-_POLL_S = 0.2
+_MOST_ENTRIES = 100_000
 _REFUSED: Mapping[str, type[SimgapError]] = {"data": DataError, "usage": UsageError, "machine": MachineError, "convention": ConventionError}
 
 
@@ -65,13 +59,13 @@ def versions(python: Path) -> dict[str, str]:
     """
     question = "from importlib.metadata import version; print(version('lerobot'), version('torch'))"
     try:
-        done = subprocess.run([str(python), "-P", "-c", question], env=_environment(1), capture_output=True, text=True, timeout=60.0, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise MachineError(f"{python} cannot be started ({error}); name a Python with lerobot, or make one: {MAKE}") from error
-    words = done.stdout.split()
-    if done.returncode != 0 or len(words) != 2:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
-        raise MachineError(f"{python} has no lerobot ({said[-1]:.200}); make an environment that has: {MAKE}")
+        done = ask_program([str(python), "-P", "-c", question], env=_environment(1), timeout_s=60.0)
+    except (OSError, TimeoutError, OverflowError) as error:
+        why = one_line(str(error)) or "it does not end"
+        raise MachineError(f"{python} cannot be asked ({why}); name a Python with lerobot, or make one: {MAKE}") from error
+    words = done.out.split()
+    if done.code != 0 or len(words) != 2:
+        raise MachineError(f"{python} has no lerobot ({done.words or 'it said nothing':.200}); make an environment that has: {MAKE}")
     return {"lerobot": words[0], "torch": words[1]}
 
 
@@ -101,25 +95,13 @@ class LerobotWorker:
             SimgapError: the checkpoint cannot be used.
         """
         self._python, self._type, self._clock, self._reply_timeout_s = python, _type_of(request), clock, reply_timeout_s
-        self._log: IO[bytes] = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115  closed when the process has ended
-        # The kernel ends a child with the thread that started it; a thread that comes and goes must not take the policy along.
-        parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+        self._questions = 0
+        command = [str(python), "-P", str(WORKER), str(parent_to_die_with())]
         try:
-            self._process = subprocess.Popen(
-                [str(python), "-P", str(WORKER), str(parent)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                bufsize=0,
-                env=_environment(int(request["threads"])),
-            )
+            self._child = Child(command, env=_environment(int(request["threads"])), clock=clock)
         except OSError as error:
-            self._log.close()
             raise MachineError(f"{python} cannot be started ({error.strerror}); name a Python with lerobot, or make one: {MAKE}") from error
-        self._end = weakref.finalize(self, _end, self._process, self._log)
-        for pipe in (self._process.stdin, self._process.stdout):
-            os.set_blocking(_number(pipe), False)
-        self.facts, _ = self._ask(request, {}, start_timeout_s)
+        self.facts = _checked_facts(self._ask(request, {}, start_timeout_s)[0])
 
     def ask(self, request: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Send a request and return the arrays of the answer.
@@ -132,20 +114,19 @@ class LerobotWorker:
 
     def close(self) -> None:
         """End the process."""
-        self._end()
+        self._child.close()
 
     def _ask(self, request: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        if not self._end.alive:
+        if not self._child.is_open:
             raise MachineError("the lerobot worker has ended, closed or after a fault; open the policy again")
+        self._questions += 1
         deadline = self._clock() + timeout_s
         try:
-            message = b"".join(pack(request, arrays))
+            message = b"".join(pack({**request, "id": self._questions}, arrays))
         except FrameError as error:
             raise UsageError(str(error)) from error
         try:
-            self._write(message, deadline)
-            text, payload = lengths(self._read(PREFIX.size, deadline))
-            answer, out = unpack(self._read(text, deadline), self._read(payload, deadline))
+            answer, out = self._exchanged(message, deadline)
         except TimeoutError as error:
             self.close()
             raise MachineError(
@@ -156,65 +137,39 @@ class LerobotWorker:
             raise DataError(f"the lerobot worker does not speak this protocol: {error}; use the worker that came with this version") from error
         except (BrokenPipeError, EOFError) as error:
             raise MachineError(self._death()) from error
-        except KeyboardInterrupt:
+        except BaseException:
             self.close()  # half a message is under way
             raise
-        if os.fstat(self._log.fileno()).st_size > _LOG_BYTES:
-            self._log.truncate(0)
         if "refused" in answer:
-            raise _REFUSED.get(str(answer["refused"]), DataError)(str(answer["text"]))
+            raise _REFUSED.get(str(answer["refused"]), DataError)(one_line(str(answer.get("text", "it did not say why"))))
         if "raised" in answer:
             self.close()
-            raise self._raised(str(answer["raised"]), " ".join(str(answer["text"]).split()), str(answer.get("trace", "")))
+            raise self._raised(str(answer["raised"]), one_line(str(answer.get("text", ""))), str(answer.get("trace", ""))[:8000])
         return answer, out
 
-    def _write(self, data: bytes, deadline: float) -> None:
-        number, left = _number(self._process.stdin), memoryview(data)
-        with selectors.DefaultSelector() as selector:
-            selector.register(number, selectors.EVENT_WRITE)
-            while left:
-                self._wait(selector, deadline)
-                try:
-                    left = left[os.write(number, left) :]
-                except BlockingIOError:
-                    continue
+    def _exchanged(self, message: bytes, deadline: float) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the answer to a message, and no other answer.
 
-    def _read(self, count: int, deadline: float) -> bytes:
-        number, parts, left = _number(self._process.stdout), list[bytes](), count
-        with selectors.DefaultSelector() as selector:
-            selector.register(number, selectors.EVENT_READ)
-            while left:
-                self._wait(selector, deadline)
-                try:
-                    part = os.read(number, min(left, 1 << 20))
-                except BlockingIOError:
-                    continue
-                if not part:
-                    raise EOFError
-                parts.append(part)
-                left -= len(part)
-        return b"".join(parts)
-
-    def _wait(self, selector: selectors.BaseSelector, deadline: float) -> None:
-        while self._clock() <= deadline:
-            if selector.select(_POLL_S):
-                return
-        raise TimeoutError
+        Raises:
+            FrameError: what came is no answer to it.
+            TimeoutError, EOFError, BrokenPipeError: nothing came.
+        """
+        try:
+            self._child.require_silence()
+        except UnaskedError as error:
+            raise FrameError("it spoke when nothing was asked") from error
+        self._child.write(message, deadline)
+        text, payload = lengths(self._child.read(PREFIX.size, deadline))
+        answer, out = unpack(self._child.read(text, deadline), self._child.read(payload, deadline))
+        if answer.pop("id", None) != self._questions:
+            raise FrameError("it answered another question than the one that was asked")
+        return answer, out
 
     def _death(self) -> str:
-        """End the worker and return how it had died, with its last words."""
-        try:
-            code: int | str = self._process.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            code = "none: it closed its pipe"
-        lines = _tail(self._log).splitlines()
-        self.close()
-        if isinstance(code, int) and code < 0:
-            how = f"was killed by {signal.Signals(-code).name} (SIGKILL: by hand or for lack of memory)"
-        else:
-            said = [line.strip() for line in lines if line.strip()]
-            how = f"ended with code {code}: {said[-1]:.300}" if said else f"ended with code {code} and said nothing"
-        return f"the lerobot worker {how}; run the same command again, or look at {self._python}"
+        """End the worker and return how it had died, with its last words; the same again helps only where somebody else ended it."""
+        ending = self._child.ending()
+        again = "run the same command again" if ending.is_from_outside else "the same command would end the same way until that is mended"
+        return f"the lerobot worker {ending}; {again}, or look at {self._python}"
 
     def _raised(self, kind: str, text: str, trace: str) -> SimgapError:
         error: SimgapError
@@ -245,20 +200,20 @@ def _type_of(request: Mapping[str, Any]) -> str:
     return str(request.get("type", "?"))
 
 
-def _number(pipe: IO[bytes] | None) -> int:
-    assert pipe is not None  # both were asked for
-    return pipe.fileno()
+def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what a worker says of its checkpoint, where it is what a worker says.
 
-
-def _tail(log: IO[bytes], size: int = 8192) -> str:
-    log.seek(max(0, log.seek(0, os.SEEK_END) - size))
-    return log.read().decode(errors="replace")
-
-
-def _end(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    log.close()
+    Raises:
+        DataError: it is not.
+    """
+    entries, scalers = facts.get("entries"), facts.get("scalers")
+    is_whole = type(entries) is int and 0 < entries <= _MOST_ENTRIES
+    if not is_whole or any(not isinstance(facts.get(name), bool) for name in ("watches", "takes_task", "is_relative")):
+        raise DataError(f"the lerobot worker says {facts!s:.120} of its checkpoint; use the worker that came with this version")
+    for scaler in scalers if isinstance(scalers, list) else [None]:
+        texts = [scaler.get(name) for name in ("features", "modes")] if isinstance(scaler, dict) else [None]
+        listed = scaler.get("statistics") if isinstance(scaler, dict) else None
+        is_told = all(isinstance(t, dict) and all(isinstance(v, str) for v in t.values()) for t in texts)
+        if not is_told or not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise DataError(f"the lerobot worker says {scaler!s:.120} of a normaliser; use the worker that came with this version")
+    return facts

@@ -82,24 +82,31 @@ def unpack(text: bytes, payload: bytes) -> tuple[dict[str, Any], dict[str, NDArr
     """
     try:
         header = json.loads(text)
-        listed = [(str(a["name"]), str(a["dtype"]), tuple(int(n) for n in a["shape"])) for a in header.pop("arrays")]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FrameError(f"the header of a message cannot be read ({error!r})") from error
+        listed = [(str(a["name"]), str(a["dtype"]), _shape(a["shape"])) for a in header.pop("arrays")]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise FrameError(f"the header of a message cannot be read ({told:.120})") from error
     arrays, start = {}, 0
     for name, dtype, shape in listed:
-        if dtype not in DTYPES or any(n < 0 for n in shape):
-            raise FrameError(f"array {name!r} is {dtype} {shape}; expected one of {', '.join(DTYPES)}")
+        if dtype not in DTYPES or any(not 0 <= n <= PAYLOAD_BYTES for n in shape):
+            raise FrameError(f"array {name!r:.60} is {dtype:.20} {shape!s:.80}; expected one of {', '.join(DTYPES)}")
         count = 1
         for n in shape:
             count *= n
         size = count * np.dtype(dtype).itemsize
         if start + size > len(payload):
-            raise FrameError(f"array {name!r} of shape {shape} does not fit into the {len(payload)} bytes that came")
+            raise FrameError(f"array {name!r:.60} of shape {shape!s:.80} does not fit into the {len(payload)} bytes that came")
         arrays[name] = np.frombuffer(payload, dtype=dtype, count=count, offset=start).reshape(shape)
         start += size
     if start != len(payload):
         raise FrameError(f"{len(payload) - start} bytes came that no array claims")
     return header, arrays
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > 8 or not all(type(n) is int for n in value):
+        raise TypeError(f"shape {value!r:.60}; expected up to 8 whole numbers")
+    return tuple(value)
 
 
 class Server:
@@ -325,7 +332,7 @@ def main() -> None:
             answer = {"refused": error.kind, "text": str(error)}
         except Exception as error:
             answer = {"raised": type(error).__name__, "text": str(error)[:4000], "trace": traceback.format_exc()[-8000:]}
-        sink.writelines(pack(answer, out))
+        sink.writelines(pack({**answer, "id": request["id"]}, out))
         sink.flush()
 
 

@@ -1,0 +1,153 @@
+"""What a robot process says, checked before it is believed: every frame, encoder, clock, command and verdict passes here.
+
+A reading that is not what a robot can say breaks the trial; it is never repaired, clipped or left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.errors import DataError, TrialFault
+from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
+from simgap.types import Outcome, OutcomeKind
+
+STALE_S = 0.25
+"""A frame older than this is no observation."""
+_DETAIL = 300
+_MOST_PLACEMENTS = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contract:
+    """What a robot of this task shows and takes."""
+
+    cameras: tuple[str, ...]
+    image_size: int
+    """Side of a frame in px."""
+    state: tuple[str, ...]
+    """Names of the encoders."""
+    action: tuple[str, ...]
+    """Names of the commands."""
+
+    def observation(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RobotObservation:
+        """Return one reading of every sensor.
+
+        Raises:
+            TrialFault: a frame is missing, stale or of another shape, an encoder is not finite, or there is no clock.
+        """
+        for name in (*self.cameras, "state"):
+            if name not in arrays:
+                raise TrialFault(f"the robot sent no {name!r}; it sent {_names(arrays)}")
+        for name in arrays:
+            if name not in (*self.cameras, "state"):
+                raise TrialFault(f"the robot sent {name!r:.40}, which no task of its env has; it has {_names(self.cameras)}")
+        frame = (self.image_size, self.image_size, 3)
+        for camera in self.cameras:
+            _require_array(f"frame of the {camera} camera", arrays[camera], "uint8", frame)
+        state = arrays["state"]
+        _require_array("state", state, "float32", (len(self.state),))
+        if not np.isfinite(state).all():
+            name = self.state[int(np.flatnonzero(~np.isfinite(state))[0])]
+            raise TrialFault(f"the robot says that {name} is at {state[~np.isfinite(state)][0]}; expected a finite number: check the encoder")
+        ages = _mapping("frame_age_s", header.get("frame_age_s"))
+        aged = {camera: self._age(camera, ages.get(camera)) for camera in self.cameras}
+        return RobotObservation(images={c: arrays[c] for c in self.cameras}, state=state, time_s=_seconds(header), frame_age_s=aged)
+
+    def applied(self, header: Mapping[str, Any]) -> AppliedAction:
+        """Return what the robot did with a command.
+
+        Raises:
+            TrialFault: it does not say it for every command, in finite numbers.
+        """
+        said = header.get("applied")
+        if not isinstance(said, list) or len(said) != len(self.action):
+            raise TrialFault(f"the robot says it applied {said!r:.60}; expected {len(self.action)} numbers: {_names(self.action)}")
+        values = [_number(f"the applied command of {name}", v) for name, v in zip(self.action, said, strict=True)]
+        with np.errstate(over="ignore"):
+            action = np.array(values, dtype=np.float32)
+        if not np.isfinite(action).all():
+            raise TrialFault(f"the robot says it applied {max(values, key=abs)!r:.40}, which no float32 holds")
+        if not isinstance(header.get("clipped"), bool):
+            raise TrialFault(f"the robot says {header.get('clipped')!r:.40} for whether it clipped; expected true or false")
+        return AppliedAction(action=action, clipped=header["clipped"], time_s=_seconds(header))
+
+    def _age(self, camera: str, said: Any) -> float:
+        age = _number(f"the age of the {camera} camera's frame", said)
+        if age < 0:
+            raise TrialFault(f"the robot says that the frame of the {camera} camera is {age:g} s old; expected 0 or more: check its clock")
+        if age > STALE_S:
+            raise TrialFault(f"{camera} camera froze: its frame is {age:.2f} s old, {STALE_S} s is allowed")
+        return age
+
+
+def condition(header: Mapping[str, Any], asked: InitialCondition) -> InitialCondition:
+    """Return a condition as the robot's operator measured it.
+
+    Raises:
+        TrialFault: a placement is no finite number, or one that was asked for is not there.
+    """
+    said = _mapping("placements", header.get("placements"))
+    if len(said) > _MOST_PLACEMENTS:
+        raise TrialFault(f"the robot measured {len(said)} placements, at most {_MOST_PLACEMENTS} expected")
+    measured = {name: _number(f"placement {name:.40}", value) for name, value in said.items()}
+    missing = sorted(set(asked.placements) - set(measured))
+    if missing:
+        raise TrialFault(f"the robot was asked to place {_names(missing)} and measured {_names(measured)}")
+    return InitialCondition(seed=asked.seed, placements=measured)
+
+
+def verdict(header: Mapping[str, Any]) -> Outcome | None:
+    """Return the outcome of a trial, None while it goes on.
+
+    Raises:
+        TrialFault: no outcome that there is.
+    """
+    said = header.get("outcome", ...)
+    if said is None:
+        return None
+    match said:
+        case [str(kind), str(detail)] if kind in tuple(OutcomeKind) and len(detail) <= _DETAIL:
+            try:
+                return Outcome(OutcomeKind(kind), detail)
+            except DataError as error:
+                raise TrialFault(f"the robot's judge said {said!r:.80}: {error}") from error
+    told = "nothing" if said is ... else f"{said!r:.80}"
+    raise TrialFault(f"the robot's judge said {told}; expected null or one of {_names(OutcomeKind)} with its detail")
+
+
+def _require_array(what: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise TrialFault(f"the {what} is {array.dtype} {list(array.shape)}, expected {dtype} {list(shape)}")
+
+
+def _seconds(header: Mapping[str, Any]) -> float:
+    time_s = _number("the robot's clock", header.get("time_s"))
+    if time_s < 0:
+        raise TrialFault(f"the robot's clock says {time_s:g} s; expected 0 or more")
+    return time_s
+
+
+def _number(what: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise TrialFault(f"{what} reads {value!r:.40}; expected a finite number")
+    return number
+
+
+def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TrialFault(f"the robot says {value!r:.60} for {name}; expected names with numbers")
+    return value
+
+
+def _names(names: Any) -> str:
+    return f"{', '.join(map(str, names)) or 'nothing':.200}"
