@@ -1,9 +1,9 @@
-# make demo | test | compat | thorough | setup. PYTHON=python3.12 make ... chooses the interpreter of a new .venv.
+# make demo | test | compat | plain | thorough | setup. PYTHON=python3.12 make ... chooses the interpreter of a new .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test compat setup lint unit thorough clean
+.PHONY: demo test compat plain setup lint unit thorough clean
 .DEFAULT_GOAL := test
 
 demo: setup
@@ -14,6 +14,10 @@ test: setup lint unit
 
 compat: setup
 	bash tests/compat/run.sh
+
+# The wheel as a user gets it: a fresh environment and whatever pip takes by default (torch with CUDA: gigabytes).
+plain:
+	PYTHON=$(PYTHON) bash tests/plain/run.sh
 
 setup: $(STAMP)
 

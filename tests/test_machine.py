@@ -154,3 +154,68 @@ def test_a_trial_that_says_anything_else_is_told_in_a_line(said: str, monkeypatc
     with pytest.raises(MachineError, match="the trial said") as caught:
         machine.require_offscreen()
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    machine.load_compiler_before_gl.cache_clear()
+    yield
+    machine.load_compiler_before_gl.cache_clear()
+
+
+def _with_triton(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Put a triton with a compiler library where Python finds it first."""
+    library = folder / "triton" / "_C" / "libtriton.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"")
+    (folder / "triton" / "__init__.py").write_text("raise SystemExit('triton itself is not to be imported')")
+    monkeypatch.syspath_prepend(str(folder))
+    return library
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("opens", ["frames", "wrapped env"])
+def test_torchs_compiler_is_loaded_before_a_gl_driver_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opens: str) -> None:
+    from simgap.envs import rendering, wrap
+
+    library, order = _with_triton(monkeypatch, tmp_path), []
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name, mode: order.append(name))
+
+    def driver(*_: object) -> None:
+        order.append("driver")
+        raise RuntimeError("far enough")
+
+    if opens == "frames":
+        monkeypatch.setattr(rendering.mujoco, "GLContext", driver)
+        with pytest.raises(MachineError, match="far enough"):
+            rendering.FrameRenderer(None, 32)
+    else:
+        with pytest.raises(RuntimeError, match="far enough"):
+            wrap.WrappedEnv(driver, None)  # type: ignore[arg-type]
+    assert order == [str(library), "driver"]
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_without_triton_nothing_is_loaded_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    assert machine.load_compiler_before_gl() is None
+    machine.require_compiler_before_gl()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_a_compiler_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = _with_triton(monkeypatch, tmp_path)
+    with pytest.raises(MachineError, match="install torch again") as said:
+        machine.load_compiler_before_gl()
+    assert str(library) in str(said.value)
+
+
+@pytest.mark.parametrize(("loaded", "refused"), [("libLLVM-15.so.1", True), ("libc.so.6", False), ("libLLVM-15.so.1 and the compiler", False)])
+def test_training_after_a_foreign_renderer_is_refused_instead_of_crashing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: str, refused: bool) -> None:
+    library = _with_triton(monkeypatch, tmp_path)
+    monkeypatch.setattr(machine, "_loaded_libraries", lambda: loaded.replace("the compiler", str(library)))
+    if refused:
+        with pytest.raises(MachineError, match="before the first renderer"):
+            machine.require_compiler_before_gl()
+    else:
+        machine.require_compiler_before_gl()

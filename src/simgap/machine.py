@@ -5,7 +5,9 @@ Importing this module imports neither numpy, torch nor MuJoCo, because it has to
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -137,6 +139,62 @@ def container_quota(root: Path) -> float | None:
     if quota in {"max", "-1"}:
         return None
     return int(quota) / int(period)
+
+
+@functools.cache
+def load_compiler_before_gl() -> Path | None:
+    """Load triton's compiler library, where torch came with one, before this process opens its first GL or Vulkan driver.
+
+    Mesa's software drivers load LLVM and show its symbols to every library that is loaded later. Triton carries another LLVM,
+    and torch loads triton when the first optimiser is made: it would then call into Mesa's and crash the process. In the other
+    order each keeps its own. It costs 60 ms once per process, nothing without triton. Whatever opens a driver calls this first.
+
+    Returns:
+        The library that was loaded; None where torch has no triton.
+
+    Raises:
+        MachineError: triton is there but its library cannot be loaded.
+    """
+    library = _triton_library()
+    if library is None:
+        return None
+    try:
+        ctypes.CDLL(str(library), mode=os.RTLD_LOCAL | os.RTLD_LAZY)
+    except OSError as error:
+        raise MachineError(f"triton's {library} cannot be loaded ({error}); install torch again, or: pip uninstall triton") from error
+    return library
+
+
+def require_compiler_before_gl() -> None:
+    """Refuse to go on where torch would load triton after another library opened a Mesa driver: the process would crash.
+
+    Raises:
+        MachineError: says what to do.
+    """
+    library = _triton_library()
+    if library is None:
+        return
+    loaded = _loaded_libraries()
+    if "libLLVM" in loaded and str(library.resolve()) not in loaded:
+        raise MachineError(
+            "a GL driver was opened in this process before torch's compiler (triton) was loaded, and loading it now would crash; "
+            "call simgap.machine.load_compiler_before_gl() before the first renderer, or train in a process that draws nothing"
+        )
+
+
+def _loaded_libraries() -> str:
+    """Return the files this process has mapped, as Linux lists them; empty elsewhere, where Mesa is not what draws."""
+    maps = Path("/proc/self/maps")
+    return maps.read_text(errors="replace") if maps.exists() else ""
+
+
+def _triton_library() -> Path | None:
+    """Return triton's compiler library, None where there is none; triton itself is not imported."""
+    found = importlib.util.find_spec("triton")
+    for folder in () if found is None else found.submodule_search_locations or ():
+        if (library := Path(folder) / "_C" / "libtriton.so").is_file():
+            return library
+    return None
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simgap.envs._mujoco import mujoco
 from simgap.errors import MachineError
+from simgap.machine import load_compiler_before_gl
 
 
 class Look(NamedTuple):
@@ -56,6 +57,7 @@ class FrameRenderer:
             MachineError: no offscreen EGL driver; names the packages to install.
         """
         self.size = size
+        load_compiler_before_gl()
         try:
             self._gl = mujoco.GLContext(size, size)
             self._gl.make_current()

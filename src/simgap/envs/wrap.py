@@ -16,6 +16,7 @@ from simgap.conventions import ActionSpec, StateSpec
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.errors import ConventionError, UsageError, did_you_mean
+from simgap.machine import load_compiler_before_gl
 from simgap.types import Outcome
 
 RENDERED = "render()"
@@ -69,6 +70,7 @@ class WrappedEnv(TaskEnv):
             UsageError: something the map names is not there; says what is.
             ConventionError: a vector has another length, or actions other limits, than its spec.
         """
+        load_compiler_before_gl()  # the env may draw, and nobody knows with what
         self._maker, self.mapping = maker, mapping
         self.inner = maker()
         if "nominal" not in mapping.presets:

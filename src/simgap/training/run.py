@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simgap.episodes.table import FrameTable
 from simgap.errors import DataError, UsageError
+from simgap.machine import require_compiler_before_gl
 from simgap.policies.checkpoint import load_weights
 from simgap.policies.cnn import ChunkNet
 from simgap.provenance import child_rng
@@ -42,6 +43,7 @@ class TrainingRun:
         self.network = _initial_network(plan, spec).to(self._device)
         self.averaged = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
         learnt = [p for p in self.network.parameters() if p.requires_grad]
+        require_compiler_before_gl()  # the first optimiser makes torch load its compiler
         self._optimiser = torch.optim.AdamW(learnt, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
         a = plan.architecture
         self._source = BatchSource(

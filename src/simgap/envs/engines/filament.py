@@ -22,6 +22,7 @@ from simgap.child import ask_program, one_line
 from simgap.envs._mujoco import mujoco
 from simgap.envs.rendering import FrameRenderer
 from simgap.errors import MachineError
+from simgap.machine import load_compiler_before_gl
 
 HEADLIGHT = 3e4
 """Lux of a headlight of MuJoCo's brightness 1."""
@@ -79,6 +80,7 @@ class FilamentRenderer:
             MachineError: no Vulkan driver that works without a display.
         """
         require_filament()
+        load_compiler_before_gl()
         import_module("mujoco.studio.window")  # registers where Filament finds its materials
         mjrf = import_module("mujoco.mjrf")
         self.size, self._mjrf = size, mjrf
