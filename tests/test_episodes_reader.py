@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgap.conventions import Unit
-from simgap.episodes import frames
+from simgap.episodes import frame_cache, frames
 from simgap.episodes.frames import CACHE, concatenate, load_frames
 from simgap.episodes.layout import data_path, episodes_path, expand, inside, video_path
 from simgap.episodes.reader import open_dataset
@@ -203,6 +205,39 @@ def test_a_spoiled_cache_is_made_again_and_an_old_one_removed(root: Path) -> Non
     assert len(list((root / CACHE).iterdir())) == 1
 
 
+def test_overwritten_pixels_of_a_cache_are_found_and_decoded_again(root: Path) -> None:
+    honest = np.array(load_frames(root).images["front"])
+    cached = next((root / CACHE).rglob("front.npy"))
+    times = cached.stat()
+    with cached.open("r+b") as stream:
+        stream.seek(-100, 2)
+        stream.write(b"\x77" * 100)
+    os.utime(cached, ns=(times.st_atime_ns, times.st_mtime_ns))  # as somebody would who does not want it seen
+    told: list[str] = []
+    again = load_frames(root, said=told.append)
+    np.testing.assert_array_equal(again.images["front"], honest)
+    assert len(told) == 1
+    assert "front.npy" in told[0]
+
+
+def test_a_seal_that_was_rewritten_without_its_hash_is_not_believed(root: Path) -> None:
+    honest = np.array(load_frames(root).images["front"])
+    cached = next((root / CACHE).rglob("front.npy"))
+    seal = next((root / CACHE).rglob("*.seal.json"))
+    np.save(cached, np.zeros_like(honest))
+    about = cached.stat()
+    state = [about.st_size, about.st_ino, about.st_mtime_ns, about.st_ctime_ns]
+    seal.write_text(json.dumps(json.loads(seal.read_text()) | {"state": state}))
+    np.testing.assert_array_equal(load_frames(root).images["front"], honest)
+
+
+def test_a_cache_that_was_copied_as_it_is_serves_without_decoding(root: Path, tmp_path: Path) -> None:
+    honest = np.array(load_frames(root).images["front"])
+    shutil.copytree(root, tmp_path / "copy")
+    again = load_frames(tmp_path / "copy", progress=lambda done, total: pytest.fail("decoded twice"))
+    np.testing.assert_array_equal(again.images["front"], honest)
+
+
 def test_a_folder_that_cannot_be_written_caches_with_the_user(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     (root / CACHE).write_text("no folder can be made here, whoever asks")
@@ -220,7 +255,7 @@ def test_where_no_cache_can_be_written_frames_stay_in_memory_if_they_fit(root: P
     images = load_frames(root).images["front"]
     assert not isinstance(images, np.memmap)
     np.testing.assert_array_equal(images[:6], open_dataset(root).episode(0).images["front"])
-    monkeypatch.setattr(frames, "_MOST_IN_MEMORY", 0.0)
+    monkeypatch.setattr(frame_cache, "_MOST_IN_MEMORY", 0.0)
     with pytest.raises(MachineError, match="XDG_CACHE_HOME"):
         load_frames(root)
 

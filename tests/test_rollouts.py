@@ -22,8 +22,10 @@ from simgap.provenance import read_json, write_atomic
 from simgap.rollouts import engine
 from simgap.rollouts import screen as screen_module
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
+from simgap.rollouts.kept import Arm, run_arms
 from simgap.rollouts.record import RolloutRecord, film_steps, outcome_from_json
 from simgap.rollouts.screen import read_screen, screen
+from simgap.rollouts.traces import read_records, write_records
 from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose, seed_of
 from simgap.statistics import ScreenVerdict
@@ -135,7 +137,7 @@ def rolled(records: list[RolloutRecord], monkeypatch: pytest.MonkeyPatch) -> lis
     return asked
 
 
-def test_a_screen_is_found_again_by_content_and_its_numbers_recomputed(spec: RolloutSpec, tmp_path: Path) -> None:
+def test_a_screen_is_found_again_by_content(spec: RolloutSpec, tmp_path: Path) -> None:
     seen: list[int] = []
     first = screen(spec, tmp_path, workers=0)
     again = screen(spec, tmp_path, workers=0, progress=lambda done, _: seen.append(done))
@@ -145,10 +147,64 @@ def test_a_screen_is_found_again_by_content_and_its_numbers_recomputed(spec: Rol
     assert first.counts.n == spec.episodes
     assert first.to_json()["evidence"] == "sim"
     assert first.verdict in (ScreenVerdict.BROKEN, ScreenVerdict.UNDECIDED)
-    stored = read_json(first.path / "screen.json")
-    stored["rollouts"][0] |= {"outcome": "success", "detail": ""}
-    write_atomic(first.path / "screen.json", json.dumps(stored))
-    assert read_screen(first.path).counts.successes == first.counts.successes + (0 if first.outcomes[stored["rollouts"][0]["seed"]].is_success else 1)
+
+
+def _all_successes(folder: Path) -> None:
+    stored = read_json(folder / "screen.json")
+    for row in stored["rollouts"]:
+        row |= {"outcome": "success", "detail": ""}
+    write_atomic(folder / "screen.json", json.dumps(stored))
+
+
+def _another_policy(folder: Path) -> None:
+    stored = read_json(folder / "screen.json")
+    stored["stamp"]["policy"] = "0" * 64
+    write_atomic(folder / "screen.json", json.dumps(stored))
+
+
+def _one_left_out(folder: Path) -> None:
+    stored = read_json(folder / "screen.json")
+    stored["rollouts"].pop()
+    write_atomic(folder / "screen.json", json.dumps(stored))
+
+
+def _other_traces(folder: Path) -> None:
+    records = read_records(folder / "traces.npz")
+    records[0] = replace(records[0], age=records[0].age + 1)
+    write_records(folder / "traces.npz", records, films=False, about=read_json(folder / "screen.json")["stamp"])
+
+
+def _no_traces(folder: Path) -> None:
+    (folder / "traces.npz").unlink()
+
+
+def _of_an_older_version(folder: Path) -> None:
+    stored = read_json(folder / "screen.json")
+    del stored["traces"]
+    write_atomic(folder / "screen.json", json.dumps(stored))
+
+
+@pytest.mark.parametrize("edit", [_all_successes, _another_policy, _one_left_out, _other_traces, _no_traces, _of_an_older_version])
+def test_a_summary_that_says_something_else_than_its_traces_is_not_believed(
+    edit: Callable[[Path], None], spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
+) -> None:
+    found = screen(spec, tmp_path, workers=0)
+    assert read_screen(found.path).outcomes == found.outcomes
+    edit(found.path)
+    with pytest.raises(DataError, match="screen again"):
+        read_screen(found.path)
+
+
+def test_a_kept_group_of_another_policy_is_not_taken_for_ones_own(records: list[RolloutRecord], spec: RolloutSpec, tmp_path: Path) -> None:
+    ours, theirs = (Arm(spec=replace(spec, episodes=len(records)), policy=p, folder=tmp_path / p) for p in ("ours", "theirs"))
+    seeds = ours.group(0)
+    kept = [replace(r, seed=seed) for r, seed in zip(records, seeds, strict=False)]
+    write_records(theirs.file(0), kept, about=theirs.about(0))
+    assert [r.seed for r in run_arms([theirs], {0: [0]}, workers=0)[0][0]] == seeds
+    ours.folder.mkdir()
+    ours.file(0).write_bytes(theirs.file(0).read_bytes())
+    with pytest.raises(DataError, match=r"other rollouts.*policy"):
+        run_arms([ours], {0: [0]}, workers=0)
 
 
 @pytest.mark.parametrize("change", [{"executor": "latest"}, {"seed": 9}, {"purpose": Purpose.REPORT}, {"ranges": ARM_PRESETS["shifted"]}, {"episodes": 2}])

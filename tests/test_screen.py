@@ -153,7 +153,7 @@ def test_a_screen_says_the_same_in_any_order_of_work_and_after_any_kill(data: st
             order = data.draw(st.permutations(range(8)))
             patch.setattr(kept, "run_tasks", fake_runner(outcome_of, order, dies_after, ran))
             try:
-                records = run_kept(asked, folder, workers=2, enough=lambda rows: run_screen(plan, (r.outcome for r in rows)).finished)
+                records = run_kept(asked, folder, policy="p", workers=2, enough=lambda rows: run_screen(plan, (r.outcome for r in rows)).finished)
             except KeyboardInterrupt:
                 continue
     found = run_screen(plan, (r.outcome for r in records))

@@ -17,6 +17,9 @@ import numpy as np
 from simgap.bounds import JSON_BYTES, open_regular, parse_json, printable, read_text
 from simgap.errors import DataError
 
+SEAL = "content_hash"
+"""Field of a kept result that holds the hash of all others."""
+
 
 def canonical_json(value: Any) -> str:
     """Return the one JSON text of a value: sorted keys, no spaces, NaN refused."""
@@ -119,6 +122,25 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         if isinstance(error, OSError) and error.filename in (None, name):  # a write that fails does not say of which file, a rename names ours
             error.filename = str(path)
         raise
+
+
+def write_sealed(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the hash of its content, for :func:`read_sealed`."""
+    write_atomic(path, canonical_json({**document, SEAL: content_hash(dict(document))}))
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_sealed` wrote: a result kept to save work, which is believed only as it was written.
+
+    This finds edits and damage; whoever writes a new hash as well is not found.
+
+    Raises:
+        DataError: missing, no JSON object, or its content is not what its hash says.
+    """
+    document = read_json(path)
+    if not isinstance(document, dict) or document.pop(SEAL, None) != content_hash(document):
+        raise DataError(f"{path} was changed since it was written, its content does not match its hash; delete it, it is made again")
+    return document
 
 
 def read_json(path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False) -> Any:

@@ -34,7 +34,7 @@ step() { # a finding (exit code 1) is a result; a crash or a refusal is not
   if ((code > 1)); then tail -n 20 "$work/log" >&2; echo "plain: simgap $1 ended with exit code $code" >&2; exit 1; fi
 }
 
-step generate arm-pick -n 20 --size 96 --out data
+step generate arm-pick -n 20 --size 48 --out data
 step train data --cameras front --steps 60 --keep 2 --out policy # one camera: few enough pixels for the probe to be trained
 ls data/cache/pixels-*.json >/dev/null # and it was
 step select policy -n 16 --report-n 16

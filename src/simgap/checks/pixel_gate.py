@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from simgap.checks.pixel_ruler import projected_across_px
 from simgap.envs import ENVS, make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
-from simgap.errors import UsageError
+from simgap.errors import DataError, UsageError
 from simgap.policies.cnn import LARGEST_PX, SMALLEST_PX
-from simgap.provenance import child_rng, content_hash, read_json, source_hash, write_atomic
+from simgap.provenance import child_rng, content_hash, read_sealed, source_hash, write_sealed
 
 SUSPECT_PX = 8.0
 """Pixels across the target in the best camera from which on nobody has reported a floor: no probe is trained above it."""
@@ -74,8 +73,10 @@ def gate(
             spec = ProbeSpec(threads=threads)
             told = None if progress is None else lambda what, n: progress(n, work_of(spec), what)
             report = search_floor(env, ranges, (size_px,), cameras=cameras, spec=spec, progress=told).sizes[0]
-            write_atomic(kept, json.dumps({"verdict": str(report.verdict), "reason": report.reason}).encode())
-        found = read_json(kept)
+            write_sealed(kept, {"key": key, "verdict": str(report.verdict), "reason": report.reason})
+        found = read_sealed(kept)
+        if found["key"] != key:
+            raise DataError(f"{kept} is the verdict on other frames; delete it, the probe is trained again")
         said(f"{size_px} px frames: {found['verdict']}: {found['reason']}" + (" (probed before)" if was_kept else ""))
         return Gate(size_px=size_px, across_px=across, verdict=FloorVerdict(found["verdict"]), reason=str(found["reason"]))
     except UsageError:

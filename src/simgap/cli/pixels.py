@@ -120,7 +120,7 @@ def _labelled(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> FloorR
     if args.tolerance_mm is None:
         raise UsageError("--labels needs --tolerance-mm: how far off may the gripper be and the task still succeed?")
     labels = read_labels(args.labels)
-    table = load_frames(Path(args.what), cameras=args.cameras)
+    table = load_frames(Path(args.what), cameras=args.cameras, said=lambda text: say(args, f"note: {text}"))
     lengths = np.diff(table.episode_start)
     for label in labels:
         if not 0 <= label.episode < len(lengths) or not 0 <= label.frame < lengths[label.episode]:

@@ -105,7 +105,7 @@ def _selection(args: argparse.Namespace) -> int:
     from simgap.studies.selection_page import draw_selection, selection_page
     from simgap.training import TrainSpec
 
-    tables = [load_frames(path) for path in args.data]
+    tables = [load_frames(path, said=lambda text: say(args, f"note: {text}")) for path in args.data]
     known = sorted({t.env for t in tables} & set(env_names()))
     if args.env is None and len(known) != 1:
         raise UsageError(f"the data come from {', '.join(known) or 'no env that is known'}; name one with --env")

@@ -232,7 +232,7 @@ def _frames(args: argparse.Namespace, path: Path) -> FrameTable:
                 advance = stack.enter_context(progress(total, f"{path}: videos decoded", args.quiet))
             advance()
 
-        return load_frames(path, cameras=args.cameras, progress=decoded)
+        return load_frames(path, cameras=args.cameras, progress=decoded, said=lambda text: say(args, f"note: {text}"))
 
 
 def _name(args: argparse.Namespace, spec: TrainSpec, tables: Sequence[FrameTable]) -> str:

@@ -5,37 +5,32 @@ Memory stays bounded: frames go from the decoder to the file in blocks, and what
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simgap.conventions import require_same
-from simgap.episodes.files import temporary_name
+from simgap.episodes.frame_cache import file_name, mapped, user_cache, written
 from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import CACHE, IMAGE_PREFIX
+from simgap.episodes.layout import CACHE
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.table import FrameTable
-from simgap.errors import ConventionError, DataError, MachineError
+from simgap.errors import ConventionError, DataError
 from simgap.provenance import content_hash
 
 __all__ = ["CACHE", "concatenate", "load_frames"]
 
-_CACHE_VERSION = "frames-1"
+_CACHE_VERSION = "frames-2"
 MOST_GOALS = 64
 """Different tasks of one dataset up to which each can be an input of its own."""
 IN_FLIGHT_BYTES = 256 << 20
 """Decoded frames that may wait to be written, over all threads."""
-_MOST_IN_MEMORY = 0.5
-"""Share of the free memory that images may take where no folder at all can be written."""
 
 
 def load_frames(
@@ -45,6 +40,7 @@ def load_frames(
     progress: Callable[[int, int], None] | None = None,
     threads: int = 2,
     keymap: KeyMap | None = None,
+    said: Callable[[str], None] = lambda text: None,
 ) -> FrameTable:
     """Return every frame of a dataset as arrays, images as ``(N, H, W, 3)`` uint8.
 
@@ -58,6 +54,7 @@ def load_frames(
         progress: called with ``(episodes decoded, episodes to decode)``, cameras counted one by one.
         threads: decoding threads.
         keymap: as in :func:`~simgap.episodes.reader.open_dataset`.
+        said: told in one line where cached frames were changed since they were decoded, and are decoded again.
 
     Raises:
         DataError: an unknown camera, damaged files, or content that changed since it was finished.
@@ -77,7 +74,7 @@ def load_frames(
             raise DataError(f"{entry.data} holds {len(actions[-1])} frames of episode {entry.index}, its index row says {entry.length}; repair meta or data")
     starts = np.concatenate([[0], np.cumsum([len(a) for a in actions])]).astype(np.int64)
     identity = dataset.identify()
-    images = _images(dataset, wanted, starts, identity.frames, progress, threads)
+    images = _images(dataset, wanted, starts, identity.frames, progress, threads, said)
     goals, goal = _goals(dataset, starts)
     return FrameTable(
         images=images,
@@ -156,17 +153,18 @@ def _images(
     identity: str,
     progress: Callable[[int, int], None] | None,
     threads: int,
+    said: Callable[[str], None],
 ) -> dict[str, NDArray[np.uint8]]:
     name = f"{_CACHE_VERSION}-{identity[:16]}"
     shapes = {c: (int(starts[-1]), *dataset.frame_shape(c)) for c in cameras}
-    places = [dataset.cache_folder / name, _user_cache() / name]
-    files = {c: _file_name(dataset.camera_keys[c], c) for c in cameras}
-    cached = {c: array for c in cameras for place in reversed(places) if (array := _mapped(place / files[c], shapes[c])) is not None}
+    places = [dataset.cache_folder / name, user_cache() / name]
+    files = {c: file_name(dataset.camera_keys[c], c) for c in cameras}
+    cached = {c: array for c in cameras for place in reversed(places) if (array := mapped(place / files[c], shapes[c], said)) is not None}
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0
     for camera in missing:
         parts = _decoded(dataset, camera, starts, threads, _Counter(progress, total, done))
-        cached[camera] = _cached(places, files[camera], shapes[camera], parts)
+        cached[camera] = written(places, files[camera], shapes[camera], parts)
         done += dataset.n_episodes
     return {c: cached[c] for c in cameras}
 
@@ -216,81 +214,6 @@ def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: 
             counter.add()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
-        return None
-    return array if array.shape == shape and array.dtype == np.uint8 else None
-
-
-def _file_name(key: str, camera: str) -> str:
-    """Return the name of a camera's file: by its feature, for a key map may call the camera otherwise tomorrow."""
-    return f"{camera if key == IMAGE_PREFIX + camera else quote(key, safe='')}.npy"
-
-
-def _cached(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Write the parts to the first place that can be written and map them; where none can, keep them in memory."""
-    for place in places:
-        path = place / name
-        temporary = temporary_name(path)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            stream = temporary.open("wb")
-        except OSError:
-            continue
-        break
-    else:
-        return _in_memory(shape, parts)
-    if place == places[0]:
-        _forget_others(place)
-    try:
-        with stream:
-            np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for part in parts:
-                stream.write(part.data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {_bytes_of(shape) >> 20} MiB are needed") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    mapped = _mapped(path, shape)
-    if mapped is None:
-        raise MachineError(f"frame cache {path} does not read back as it was written; check the disk")
-    return mapped
-
-
-def _in_memory(shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    needed, free = _bytes_of(shape), os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > _MOST_IN_MEMORY * free:
-        raise MachineError(
-            f"no folder for decoded frames can be written and {needed >> 20} MiB do not fit into {free >> 20} MiB of free memory; set XDG_CACHE_HOME to one"
-        )
-    frames, row = np.empty(shape, dtype=np.uint8), 0
-    for part in parts:
-        frames[row : row + len(part)] = part
-        row += len(part)
-    return frames
-
-
-def _forget_others(folder: Path) -> None:
-    """Remove the caches of earlier contents; whoever still maps one keeps it."""
-    for old in folder.parent.iterdir():
-        if old != folder and old.name.startswith("frames-"):
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _user_cache() -> Path:
-    """Return the user's own folder for frames; it is shared by all datasets, so nothing in it is forgotten."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simgap" / "frames"
-
-
-def _bytes_of(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
 
 
 def _rows(values: NDArray[Any], width: int) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
@@ -37,6 +37,8 @@ class Arm:
     """A policy with its executor and seeds, and where its groups are kept."""
 
     spec: RolloutSpec
+    policy: str
+    """Hash of the policy's card."""
     folder: Path
     note: str = ""
     """For the function that rolls: what is different about this arm."""
@@ -54,6 +56,11 @@ class Arm:
     def groups(self) -> int:
         """Groups in all."""
         return -(-self.spec.episodes // engine.GROUP)
+
+    def about(self, index: int) -> dict[str, Any]:
+        """Return what a group's file says of itself: a file of another policy, executor, env or of other seeds is not this group."""
+        asked = {k: v for k, v in self.spec.to_json().items() if k != "episodes"}
+        return {**asked, "policy": self.policy, "note": self.note, "seeds": self.group(index)}
 
     def file(self, index: int) -> Path:
         """Return where a group is kept."""
@@ -112,7 +119,7 @@ def run_arms(
     for a, groups in wanted.items():
         for g in groups:
             if arms[a].file(g).is_file():
-                found[a][g] = read_records(arms[a].file(g))
+                found[a][g] = read_records(arms[a].file(g), about=arms[a].about(g))
                 _tell(progress, found[a][g])
     if enough is not None and any(enough(a, found[a]) for a in wanted):
         return found
@@ -121,7 +128,8 @@ def run_arms(
 
     def landed(result: tuple[_Task, list[RolloutRecord]]) -> None:
         task, records = result
-        write_records(arms[task.arm].file(task.group), records, films=films)
+        arm = arms[task.arm]
+        write_records(arm.file(task.group), records, films=films, about=arm.about(task.group))
         found[task.arm][task.group] = records
         _tell(progress, records)
         if enough is not None and enough(task.arm, found[task.arm]):
@@ -138,6 +146,7 @@ def run_kept(
     spec: RolloutSpec,
     folder: Path,
     *,
+    policy: str,
     workers: int,
     enough: Callable[[Sequence[RolloutRecord]], bool] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -151,12 +160,13 @@ def run_kept(
     Args:
         spec: policy, executor, env, ranges, seeds.
         folder: where groups are kept.
+        policy: hash of its card.
         workers: processes; 0 runs in this one.
         enough: asked with the records of the first groups, without gaps; True stops.
         progress: called with (episodes done, total).
         runner: as for :func:`run_arms`.
     """
-    arm, done = Arm(spec=spec, folder=folder), 0
+    arm, done = Arm(spec=spec, policy=policy, folder=folder), 0
 
     def told(count: int) -> None:
         nonlocal done

@@ -14,13 +14,13 @@ import numpy as np
 from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
 from simgap.policies.bridges.open import read_any_card
-from simgap.provenance import Stamp, canonical_json, content_hash, read_json, source_hash, write_atomic
+from simgap.provenance import Stamp, canonical_json, content_hash, file_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import run_kept
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
 from simgap.rollouts.spent import claim
 from simgap.rollouts.timing import write_timing
-from simgap.rollouts.traces import write_records
+from simgap.rollouts.traces import read_rows, write_records
 from simgap.rollouts.videos import write_videos
 from simgap.seeds import Purpose
 from simgap.statistics import (
@@ -141,7 +141,7 @@ def screen(
         def decided(records: Sequence[RolloutRecord]) -> bool:
             return plan is not None and run_screen(plan, (r.outcome for r in records)).finished
 
-        records = run_kept(spec, folder / GROUPS, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner)
+        records = run_kept(spec, folder / GROUPS, policy=card.hash, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner)
         used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
         _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
         shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
@@ -156,19 +156,41 @@ def plan_of(cap: int) -> ScreenPlan:
 
 
 def read_screen(folder: Path) -> ScreenReport:
-    """Read a finished screen; every number is recomputed from its outcomes.
+    """Read a finished screen; every number is recomputed from its outcomes, and they are held against its traces.
 
     Raises:
-        DataError: no screen, or one that cannot be read.
+        DataError: no screen, one that cannot be read, or one that says something else than its traces.
     """
     data = read_json(folder / "screen.json")
     try:
+        _require_traces(folder, data)
         stamp = Stamp(kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"})
         outcomes = {int(row["seed"]): outcome_from_json(row) for row in data["rollouts"]}
         cap, is_fixed = int(stamp.fields.get("episodes", len(outcomes))), stamp.fields.get("stopping", FIXED) == FIXED
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{folder / 'screen.json'} cannot be read ({error!r}); delete the folder and screen again") from error
     return _report(folder, stamp, outcomes, cap, None if is_fixed else plan_of(cap))
+
+
+def _require_traces(folder: Path, data: Mapping[str, Any]) -> None:
+    """Hold the summary against the traces that it summarises: rows, stamp, and the hash of their file.
+
+    Raises:
+        DataError: they differ; says in what.
+    """
+    traces, remedy = folder / TRACES, f"one of them was changed; delete {folder} and screen again"
+    told = data["traces"]  # absent in a summary of an older version, which is not read
+    if not traces.is_file():
+        raise DataError(f"{traces} is missing, and {folder / 'screen.json'} is not believed without it; screen again, only the rollouts are repeated")
+    of, rows = read_rows(traces)
+    if rows != data["rollouts"]:
+        said = {row["seed"]: row for row in data["rollouts"]}
+        seed = next((row["seed"] for row in rows if said.get(row["seed"]) != row), "of a rollout that has no trace")
+        raise DataError(f"{folder / 'screen.json'} says something else of seed {seed} than {traces}: {remedy}")
+    if of != data["stamp"]:
+        raise DataError(f"{folder / 'screen.json'} is stamped otherwise than {traces}: {remedy}")
+    if file_hash(traces) != told:
+        raise DataError(f"{traces} is not the file that {folder / 'screen.json'} was written with: {remedy}")
 
 
 def _report(folder: Path, stamp: Stamp, outcomes: Mapping[int, Outcome], cap: int, plan: ScreenPlan | None) -> ScreenReport:
@@ -204,9 +226,10 @@ def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord], rate_hz
     films = io.BytesIO()
     np.savez_compressed(films, **arrays)
     write_atomic(folder / "films.npz", films.getvalue())
-    write_records(folder / TRACES, records, films=False)
+    write_records(folder / TRACES, records, films=False, about=stamp.to_json())
     write_timing(folder, records)
-    write_atomic(folder / "screen.json", canonical_json({"stamp": stamp.to_json(), "rollouts": [r.to_json() for r in records]}))
+    summary = {"stamp": stamp.to_json(), "traces": file_hash(folder / TRACES), "rollouts": [r.to_json() for r in records]}
+    write_atomic(folder / "screen.json", canonical_json(summary))
 
 
 def _worth_showing(records: Iterable[RolloutRecord]) -> list[RolloutRecord]:

@@ -175,7 +175,7 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
         progress: called with the number of episodes that are new.
         runner: who runs the groups, such as a cluster; worker processes of this machine by default, which stay from look to look.
     """
-    arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), folder=_home(spec, c, out)) for c in spec.candidates]
+    arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), policy=c.card.hash, folder=_home(spec, c, out)) for c in spec.candidates]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
 
     with StandingWorkers() as standing:  # started once, not once a look

@@ -22,13 +22,14 @@ LARGEST_BYTES = 1 << 30
 _OPTIONAL = ("n_averaged", "disagreement", "contacts")
 
 
-def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool = True) -> None:
+def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool = True, about: Any = None) -> None:
     """Write records atomically.
 
     Args:
         path: an ``.npz`` file.
         records: in the order in which they are to be read.
         films: False leaves the frames out: a hundredth of the size.
+        about: what these are records of, plain JSON values; whoever reads them can ask for it.
     """
     arrays: dict[str, Any] = {}
     for record in records:
@@ -41,26 +42,31 @@ def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool =
             arrays[f"{record.seed}/film_steps"] = np.array(record.film_steps, dtype=np.int64)
     index = canonical_json([r.to_json() for r in records]).encode()
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, index=np.frombuffer(index, dtype=np.uint8), **arrays)
+    of = canonical_json(about).encode()
+    np.savez_compressed(buffer, index=np.frombuffer(index, dtype=np.uint8), about=np.frombuffer(of, dtype=np.uint8), **arrays)
     write_atomic(path, buffer.getvalue())
 
 
-def read_records(path: Path) -> list[RolloutRecord]:
+def read_records(path: Path, *, about: Any = None) -> list[RolloutRecord]:
     """Read what :func:`write_records` wrote; every trace is checked against the hash in its row.
 
+    Args:
+        path: the file.
+        about: what they must be records of; None takes any.
+
     Raises:
-        DataError: missing, damaged, changed, or far larger than any group of rollouts.
+        DataError: missing, damaged, changed, of something else, or far larger than any group of rollouts.
     """
     try:
-        if not path.exists():
-            raise DataError(f"{path} is missing; run the rollouts again")
-        require_zip(path, LARGEST_BYTES, "delete it and run again, only these rollouts are repeated")
-        require_arrays(path)
+        _require_readable(path)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         records = [_record(row, arrays) for row in json.loads(arrays["index"].tobytes())]
+        of = json.loads(arrays["about"].tobytes())
     except DAMAGED as error:
         raise DataError(f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated") from error
+    if about is not None and of != json.loads(canonical_json(about)):
+        raise DataError(f"{path} holds other rollouts than its place says ({_differing(of, about)}); delete it and run again, only these rollouts are repeated")
     changed = [r.seed for r in records if r.trace_hash != _told(arrays, r.seed)]
     if changed:
         raise DataError(f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run again, only these rollouts are repeated")
@@ -81,6 +87,39 @@ def require_arrays(path: Path) -> None:
                 shape, _, dtype = read(stream)
             if math.prod(shape) * dtype.itemsize > entry.file_size:
                 raise DataError(f"{path}: {entry.filename} declares {shape} {dtype}, which its {entry.file_size} bytes do not hold; delete it and run again")
+
+
+def read_rows(path: Path) -> tuple[Any, list[Any]]:
+    """Return what a file's records are records of, and their rows without the traces.
+
+    Raises:
+        DataError: missing or damaged.
+    """
+    try:
+        _require_readable(path)
+        with np.load(path, allow_pickle=False) as archive:
+            return json.loads(archive["about"].tobytes()), json.loads(archive["index"].tobytes())
+    except DAMAGED as error:
+        raise DataError(f"{path} cannot be read ({error!r}); delete it and run again") from error
+
+
+def _require_readable(path: Path) -> None:
+    """Raise on what is missing, no archive, or unpacks to far more than rollouts take.
+
+    Raises:
+        DataError: names the file.
+    """
+    if not path.exists():
+        raise DataError(f"{path} is missing; run the rollouts again")
+    require_zip(path, LARGEST_BYTES, "delete it and run again, only these rollouts are repeated")
+    require_arrays(path)
+
+
+def _differing(ours: Any, theirs: Any) -> str:
+    """Name the fields in which two descriptions differ."""
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        return "they do not say of what"
+    return ", ".join(sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)))
 
 
 def _told(arrays: Mapping[str, Any], seed: int) -> str:

@@ -220,7 +220,7 @@ def run_execution(study: ExecutionStudy, out: Path, *, workers: int, progress: C
     for cell in cells:
         spec = study.rollouts(cell)
         folder = out / "cells" / content_hash({**spec.to_json(), **shared, "bug": cell.bug})[:16]
-        arms.append(Arm(spec=spec, folder=folder, note=cell.bug))
+        arms.append(Arm(spec=spec, policy=card.hash, folder=folder, note=cell.bug))
     found = run_arms(arms, {i: range(a.groups) for i, a in enumerate(arms)}, workers=workers, progress=progress, films=False, roll=roll_cell)
     records = {cell: [r for g in sorted(found[i]) for r in found[i][g]] for i, cell in enumerate(cells)}
     return rows_of(records)

@@ -19,7 +19,7 @@ from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
 from simgap.policies.checkpoint import load_policy, read_card
 from simgap.policies.execution import Mode, parse_executor
-from simgap.provenance import canonical_json, child_rng, content_hash, read_json, source_hash, write_atomic
+from simgap.provenance import canonical_json, child_rng, content_hash, read_sealed, source_hash, write_atomic, write_sealed
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import Arm, run_arms
@@ -204,14 +204,14 @@ def _proxies(path: Path, tables: Sequence[FrameTable], held_out: Sequence[Any]) 
     file = path / "proxies.json"
     card = read_card(path)
     key = {"policy": card.hash, "source": source_hash("studies", "checks", "policies")[:16]}
-    if file.is_file() and (kept := read_json(file)).get("key") == key:
+    if file.is_file() and (kept := read_sealed(file)).get("key") == key:
         return ProxyScores(**kept["scores"])
     replan = parse_executor(str(card.executor))
     sent = replan.replan_steps if replan.mode is Mode.RECEDING else 1 if replan.mode is not Mode.WHOLE_CHUNK else card.architecture.chunk
     policy, loss = load_policy(path, bf16=True, threads=1, domain="sim"), float(card.training["validation_loss_never_selects"])
     parts = [score(policy, t, e, loss=loss, sent=sent) for t, rows in zip(tables, held_out, strict=True) if (e := held_out_episodes(t, rows))]
     scores = ProxyScores(**{name: float(np.mean([getattr(p, name) for p in parts])) for name in PROXIES})
-    write_atomic(file, canonical_json({"key": key, "scores": asdict(scores)}))
+    write_sealed(file, {"key": key, "scores": asdict(scores)})
     return scores
 
 
@@ -233,7 +233,7 @@ def _outcomes(
         )
         made_by = make_env(study.env, image_size=card.architecture.image_size, render=False, engine=study.engine).stamp_fields()
         identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16], "group": engine.GROUP}
-        arms.append(Arm(spec=spec, folder=out / "rollouts" / content_hash(identity)[:16]))
+        arms.append(Arm(spec=spec, policy=card.hash, folder=out / "rollouts" / content_hash(identity)[:16]))
     told = None if progress is None else lambda n: progress("rollouts", n)
     found = run_arms(arms, {i: range(a.groups) for i, a in enumerate(arms)}, workers=workers, progress=told, films=False)
     return [{r.seed: r.outcome for g in sorted(found[i]) for r in found[i][g]} for i in range(len(arms))]
