@@ -18,17 +18,20 @@ from hypothesis import strategies as st
 
 from arm_fixtures import HOME, SIZE, blind, condition, wave
 from simgap.conventions import SO101_JOINTS
+from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
+from simgap.envs.factors import FactorRanges, FactorSpace
 from simgap.errors import MachineError, SealError, TrialFault, UsageError
 from simgap.robots import surrogate_process
 from simgap.robots.base import InitialCondition
-from simgap.robots.gaps import Gap, GapKind, draw_gap, gap_from_json, nonce_of, parse_gap, seal_of
+from simgap.robots.gaps import Gap, GapKind, draw_gap, gap_from_json, nonce_of, parse_gap, possible_kinds, seal_of
 from simgap.robots.surrogate import STALE_S, SurrogateRobot
 from simgap.robots.surrogate_process import FRAME_LAG_S, OPERATOR_ERROR_M, SurrogateWorld
 from simgap.robots.wire import receive, send
 from simgap.types import EvidenceKind, Outcome
 
 kinds = st.one_of(st.none(), st.sampled_from(GapKind))
+ARM = make_env("arm-pick", image_size=SIZE, render=False)
 
 
 # The draw and the seal
@@ -36,13 +39,13 @@ kinds = st.one_of(st.none(), st.sampled_from(GapKind))
 
 @given(st.integers(0, 2**62), kinds)
 def test_the_same_seed_draws_the_same_gap_and_seal(seed: int, kind: GapKind | None) -> None:
-    assert draw_gap(seed, kind) == draw_gap(seed, kind)
-    assert seal_of(draw_gap(seed, kind), seed) == seal_of(draw_gap(seed, kind), seed)
+    assert draw_gap(seed, kind, ARM) == draw_gap(seed, kind, ARM)
+    assert seal_of(draw_gap(seed, kind, ARM), seed) == seal_of(draw_gap(seed, kind, ARM), seed)
 
 
 @given(st.integers(0, 2**62), kinds)
 def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(seed: int, kind: GapKind | None) -> None:
-    gap = draw_gap(seed, kind)
+    gap = draw_gap(seed, kind, ARM)
     assert gap_from_json(json.loads(json.dumps(gap.to_json()))) == gap
     ARM_FACTORS.complete(gap.factors)
     assert gap.kind is (kind or gap.kind)
@@ -56,7 +59,7 @@ def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(seed: in
 
 
 def test_random_draws_every_real_kind_about_equally_often_and_never_none() -> None:
-    drawn = [draw_gap(seed).kind for seed in range(600)]
+    drawn = [draw_gap(seed, None, ARM).kind for seed in range(600)]
     assert GapKind.NONE not in drawn
     assert min(drawn.count(k) for k in GapKind if k is not GapKind.NONE) > 60
 
@@ -69,7 +72,7 @@ def test_two_seeds_have_two_seals_even_for_the_same_gap(one: int, other: int) ->
 
 @given(st.integers(0, 2**62))
 def test_a_seal_holds_every_field_of_the_gap(seed: int) -> None:
-    gap = draw_gap(seed, GapKind.ACTION_SCALE)
+    gap = draw_gap(seed, GapKind.ACTION_SCALE, ARM)
     forged = [
         replace(gap, kind=GapKind.ACTION_SIGN),
         replace(gap, joint="gripper"),
@@ -233,6 +236,34 @@ def test_the_robot_says_nothing_until_the_trial_is_over_and_then_stands_still() 
     assert np.array_equal(robot.observe()[1]["state"], before)
 
 
+@pytest.mark.parametrize("env", sorted(ENVS))
+@pytest.mark.parametrize("kind", GapKind)
+def test_every_env_of_ours_has_a_surrogate_with_every_kind_of_gap(env: str, kind: GapKind) -> None:
+    world = SurrogateWorld(env, 32, 3, str(kind))
+    assert world.gap.kind is kind
+    world.env.factor_space.complete(world.gap.factors)
+    for seed in range(3):
+        measured = world.reset(seed, {})
+        for _ in range(3):
+            world.act(np.full(len(world.env.action_spec), 0.1, np.float32))
+        _, arrays = world.observe()
+        assert set(arrays) == {*world.env.cameras, "state"}
+        assert world.reset(seed, measured) == measured
+    world.env.close()
+
+
+def test_an_env_without_the_factors_of_a_gap_is_told_so_and_never_drawn_one() -> None:
+    class Bare:
+        name, cameras, placement_factors = "push", ("top",), ()
+        action_spec, factor_space, presets = ARM.action_spec, FactorSpace(()), {"nominal": FactorRanges({})}
+
+    bare: Any = Bare()
+    assert possible_kinds(bare) == (GapKind.NONE, GapKind.ACTION_SIGN, GapKind.ACTION_SCALE)
+    assert {draw_gap(seed, None, bare).kind for seed in range(40)} == {GapKind.ACTION_SIGN, GapKind.ACTION_SCALE}
+    with pytest.raises(UsageError, match="push cannot have gap camera_shift: it has no factors of a camera"):
+        draw_gap(0, GapKind.CAMERA_SHIFT, bare)
+
+
 # The process
 
 
@@ -244,7 +275,7 @@ def robot() -> Iterator[SurrogateRobot]:
 
 
 def test_another_process_of_the_same_seed_has_the_seal_this_one_computes(robot: SurrogateRobot) -> None:
-    assert robot.seal == seal_of(draw_gap(11, GapKind.ACTION_SIGN), 11)
+    assert robot.seal == seal_of(draw_gap(11, GapKind.ACTION_SIGN, ARM), 11)
     assert robot.evidence is EvidenceKind.SURROGATE
     assert robot.stamp_fields()["seal"] == robot.seal
     assert "action_sign" not in json.dumps(robot.stamp_fields())
@@ -278,12 +309,12 @@ def test_the_seal_stays_shut_without_the_hash_of_a_diagnosis(robot: SurrogateRob
 
 
 def test_the_seal_opens_against_a_hash_and_shows_what_was_sealed(robot: SurrogateRobot) -> None:
-    assert robot.open_seal("ab" * 32) == draw_gap(11, GapKind.ACTION_SIGN)
+    assert robot.open_seal("ab" * 32) == draw_gap(11, GapKind.ACTION_SIGN, ARM)
 
 
 @pytest.mark.parametrize("forge", ["gap", "nonce"])
 def test_a_forged_gap_does_not_match_its_seal(robot: SurrogateRobot, forge: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gap = draw_gap(11, GapKind.ACTION_SIGN)
+    gap = draw_gap(11, GapKind.ACTION_SIGN, ARM)
     shown = {"gap": replace(gap, joint="wrist_roll" if gap.joint != "wrist_roll" else "elbow_flex") if forge == "gap" else gap}
     answer = {"gap": shown["gap"].to_json(), "nonce": nonce_of(11 if forge == "gap" else 12)}
     monkeypatch.setattr(robot, "_ask", lambda *_: (answer, {}))

@@ -15,6 +15,7 @@ from simgap.checks.base import Cause
 from simgap.checks.pixels import LIGHT_FACTORS
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import REMEDIES, Diagnosis
+from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.loop.store import read_plan
 from simgap.policies.execution import parse_executor
@@ -25,6 +26,7 @@ from simgap.targeting import DataPlan, plan_data
 
 NOMINAL = ARM_PRESETS["nominal"]
 EXECUTOR = parse_executor("receding(5)")
+ARM = make_env("arm-pick", image_size=32, render=False)
 POSE = [n for n in ARM_FACTORS.factors if n.startswith("front_camera_") and "fovy" not in n]
 
 
@@ -155,7 +157,7 @@ def test_the_area_grows_only_where_placements_lie_outside() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", [GapKind.CAMERA_SHIFT, GapKind.LIGHT_COLOUR, GapKind.ACTION_LATENCY])
 def test_a_perfect_measurement_of_any_gap_that_can_be_drawn_is_covered_by_its_plan(kind: GapKind, seed: int) -> None:
-    gap = draw_gap(seed, kind)
+    gap = draw_gap(seed, kind, ARM)
     names = (
         LIGHT_FACTORS
         if kind is GapKind.LIGHT_COLOUR
@@ -172,7 +174,7 @@ def test_a_perfect_measurement_of_any_gap_that_can_be_drawn_is_covered_by_its_pl
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", [GapKind.ACTION_SIGN, GapKind.ACTION_SCALE])
 def test_every_convention_gap_that_can_be_drawn_can_be_undone(kind: GapKind, seed: int) -> None:
-    gap = draw_gap(seed, kind)
+    gap = draw_gap(seed, kind, ARM)
     assert gap.joint in SO101_JOINTS
     plan = planned(Cause(str(kind)), broken={f"{gap.joint}.pos": gap.multiplier})
     assert plan.multipliers == {f"{gap.joint}.pos": gap.multiplier}

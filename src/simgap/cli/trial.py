@@ -87,7 +87,7 @@ def _policy_plan(args: argparse.Namespace) -> _Asked:
     from simgap.errors import UsageError
     from simgap.robots.base import InitialCondition
     from simgap.seeds import Purpose, seed_of
-    from simgap.trials.batch import SurrogateSpec, TrialPlan
+    from simgap.trials.batch import MOST_STEPS, SurrogateSpec, TrialPlan
 
     card = card_of(args.checkpoint)
     env = env_of(card, args.env)
@@ -99,6 +99,7 @@ def _policy_plan(args: argparse.Namespace) -> _Asked:
         robot=SurrogateSpec(env=env.name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap),
         conditions=tuple(InitialCondition(seed=seed_of(Purpose.TRIAL, args.seed, i)) for i in range(args.n)),
         task=env.task,
+        max_steps=max(MOST_STEPS, env.horizon_steps + 1),  # the judge speaks first
         checkpoint=args.checkpoint,
         executor=str(executors[0]),
     )

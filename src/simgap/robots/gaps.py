@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from simgap.conventions import SO101_JOINTS
+from simgap.envs.base import TaskEnv
 from simgap.errors import UsageError, did_you_mean
 from simgap.provenance import canonical_json, child_rng
 
@@ -87,17 +88,38 @@ def parse_gap(text: str) -> GapKind | None:
         raise UsageError(f"unknown gap {text!r}; {did_you_mean(text, ['random', *GapKind])}") from None
 
 
-def draw_gap(seed: int, kind: GapKind | None = None) -> Gap:
+def possible_kinds(env: TaskEnv) -> tuple[GapKind, ...]:
+    """Return the kinds of gap that an env can have, ``none`` among them: those whose factors it has."""
+    return tuple(kind for kind in GapKind if _MISSING[kind](env) == "")
+
+
+def require_possible(kind: GapKind | None, env: TaskEnv) -> None:
+    """Raise where an env cannot have a gap of this kind.
+
+    Raises:
+        UsageError: names what the env lacks, and the kinds it can have.
+    """
+    lacks = "" if kind is None else _MISSING[kind](env)
+    if kind is not None and lacks:
+        raise UsageError(f"a surrogate of {env.name} cannot have gap {kind}: it has no {lacks}; {did_you_mean(str(kind), possible_kinds(env))}")
+
+
+def draw_gap(seed: int, kind: GapKind | None, env: TaskEnv) -> Gap:
     """Draw one gap.
 
     Args:
         seed: decides everything.
-        kind: fixes the kind; by default one of the six real kinds with equal chance.
+        kind: fixes the kind; None draws one of those that the env can have, with equal chance.
+        env: what the surrogate stands for.
+
+    Raises:
+        UsageError: the env cannot have this kind.
     """
+    require_possible(kind, env)
     rng = child_rng(seed, "gap")
-    kinds = [k for k in GapKind if k is not GapKind.NONE]
+    kinds: list[GapKind] = [k for k in possible_kinds(env) if k is not GapKind.NONE] or [GapKind.NONE]
     drawn = kinds[int(rng.integers(len(kinds)))]
-    return _DRAW[kind or drawn](rng)
+    return _DRAW[kind or drawn](rng, env)
 
 
 def seal_of(gap: Gap, seed: int) -> str:
@@ -114,50 +136,85 @@ def _signed(rng: np.random.Generator, low: float, high: float) -> float:
     return float(rng.choice([-1.0, 1.0]) * rng.uniform(low, high))
 
 
-def _sign(rng: np.random.Generator) -> Gap:
+def _is_arm(env: TaskEnv) -> bool:
+    return set(SO101_JOINTS[:4]) <= {name.split(".")[0] for name in env.action_spec.names}
+
+
+def _signed_dimensions(env: TaskEnv) -> list[str]:
+    """Return the dimensions whose command can be turned round: zero lies between their limits."""
+    return [d.name.split(".")[0] for d in env.action_spec.dimensions if d.low < 0.0 < d.high]
+
+
+def _camera_prefixes(env: TaskEnv) -> list[str]:
+    return [f"{c}_camera" for c in env.cameras if f"{c}_camera_dx_m" in env.factor_space.factors]
+
+
+def _wider(env: TaskEnv) -> dict[str, tuple[float, float]]:
+    """Return the placements of the env's own shifted preset that differ from the nominal ones."""
+    nominal = env.presets["nominal"].ranges
+    shifted = env.presets.get("shifted:placement")
+    return {} if shifted is None else {k: v for k, v in shifted.ranges.items() if k in env.placement_factors and v != nominal.get(k)}
+
+
+def _first(env: TaskEnv, *names: str, ending: str) -> str:
+    """Return the first of these factors that the env has, else the first with this ending, else nothing."""
+    known = env.factor_space.factors
+    return next((n for n in (*names, *(k for k in known if k.endswith(ending))) if n in known), "")
+
+
+def _inside(env: TaskEnv, factors: Mapping[str, float]) -> dict[str, float]:
+    """Return those factors that the env has, within its bounds."""
+    known = env.factor_space.factors
+    return {k: float(np.clip(v, known[k].low, known[k].high)) for k, v in factors.items() if k in known}
+
+
+def _sign(rng: np.random.Generator, env: TaskEnv) -> Gap:
     # Not the wrist's roll: a cube is grasped almost as well the other way round, so nothing would be missed.
-    return Gap(kind=GapKind.ACTION_SIGN, joint=SO101_JOINTS[int(rng.integers(4))], multiplier=-1.0)
+    joints = list(SO101_JOINTS[:4]) if _is_arm(env) else _signed_dimensions(env)
+    return Gap(kind=GapKind.ACTION_SIGN, joint=joints[int(rng.integers(len(joints)))], multiplier=-1.0)
 
 
-def _scale(rng: np.random.Generator) -> Gap:
+def _scale(rng: np.random.Generator, env: TaskEnv) -> Gap:
     scale = rng.uniform(0.55, 0.70) if rng.random() < 0.5 else rng.uniform(1.40, 1.60)
-    return Gap(kind=GapKind.ACTION_SCALE, joint=SO101_JOINTS[int(rng.choice([1, 2, 3]))], multiplier=round(float(scale), 3))
+    joints = list(SO101_JOINTS[1:4]) if _is_arm(env) else _signed_dimensions(env)
+    return Gap(kind=GapKind.ACTION_SCALE, joint=joints[int(rng.choice(len(joints)))], multiplier=round(float(scale), 3))
 
 
-def _camera(rng: np.random.Generator) -> Gap:
-    if rng.random() < 0.6:
-        factors = {f"front_camera_d{a}_m": _signed(rng, 0.02, 0.05) for a in "xyz"}
-        factors |= {f"front_camera_{a}_deg": _signed(rng, 4.0, 8.0) for a in ("pitch", "yaw")} | {"front_camera_roll_deg": _signed(rng, 3.0, 8.0)}
+def _camera(rng: np.random.Generator, env: TaskEnv) -> Gap:
+    prefixes = _camera_prefixes(env)
+    if rng.random() < 0.6 or len(prefixes) == 1:
+        camera, move_m, turn_deg = prefixes[0], (0.02, 0.05), (4.0, 8.0)
     else:
-        factors = {f"wrist_camera_d{a}_m": _signed(rng, 0.003, 0.010) for a in "xyz"}
-        factors |= {f"wrist_camera_{a}_deg": _signed(rng, 5.0, 9.0) for a in ("pitch", "yaw")} | {"wrist_camera_roll_deg": _signed(rng, 3.0, 8.0)}
-    return Gap(kind=GapKind.CAMERA_SHIFT, factors=factors)
+        camera, move_m, turn_deg = prefixes[1], (0.003, 0.010), (5.0, 9.0)
+    factors = {f"{camera}_d{a}_m": _signed(rng, *move_m) for a in "xyz"}
+    factors |= {f"{camera}_{a}_deg": _signed(rng, *turn_deg) for a in ("pitch", "yaw")}
+    factors |= {f"{camera}_roll_deg": _signed(rng, 3.0, 8.0)}
+    return Gap(kind=GapKind.CAMERA_SHIFT, factors=_inside(env, factors))
 
 
-def _light(rng: np.random.Generator) -> Gap:
+def _light(rng: np.random.Generator, env: TaskEnv) -> Gap:
     dark = rng.random() < 0.5
-    return Gap(
-        kind=GapKind.LIGHT_COLOUR,
-        factors={
-            "light_intensity": float(rng.uniform(0.35, 0.5) if dark else rng.uniform(1.4, 1.7)),
-            "light_warmth": _signed(rng, 0.6, 1.0),
-            "light_azimuth_deg": float(rng.uniform(-180.0, 180.0)),
-            "table_grey": float(rng.uniform(0.28, 0.4) if rng.random() < 0.5 else rng.uniform(0.72, 0.85)),
-            "target_hue_deg": _signed(rng, 8.0, 18.0),
-        },
-    )
+    ground, hue = _first(env, "table_grey", "floor_grey", ending="_grey"), _first(env, "target_hue_deg", ending="_hue_deg")
+    factors = {
+        "light_intensity": float(rng.uniform(0.35, 0.5) if dark else rng.uniform(1.4, 1.7)),
+        "light_warmth": _signed(rng, 0.6, 1.0),
+        "light_azimuth_deg": float(rng.uniform(-180.0, 180.0)),
+        ground: float(rng.uniform(0.28, 0.4) if rng.random() < 0.5 else rng.uniform(0.72, 0.85)),
+        hue: _signed(rng, 8.0, 18.0),
+    }
+    return Gap(kind=GapKind.LIGHT_COLOUR, factors=_inside(env, factors))
 
 
-def _latency(rng: np.random.Generator) -> Gap:
-    return Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": float(rng.integers(6, 10))})
+def _latency(rng: np.random.Generator, env: TaskEnv) -> Gap:
+    return Gap(kind=GapKind.ACTION_LATENCY, factors=_inside(env, {"action_latency_steps": float(rng.integers(6, 10))}))
 
 
-def _narrow(_: np.random.Generator) -> Gap:
-    return Gap(kind=GapKind.NARROW_DATA, placements={"target_x_m": (0.13, 0.225), "target_y_m": (-0.12, 0.12)})
+def _narrow(_: np.random.Generator, env: TaskEnv) -> Gap:
+    return Gap(kind=GapKind.NARROW_DATA, placements=_wider(env))
 
 
-_DRAW: Mapping[GapKind, Callable[[np.random.Generator], Gap]] = {
-    GapKind.NONE: lambda _: Gap(kind=GapKind.NONE),
+_DRAW: Mapping[GapKind, Callable[[np.random.Generator, TaskEnv], Gap]] = {
+    GapKind.NONE: lambda _, env: Gap(kind=GapKind.NONE),
     GapKind.ACTION_SIGN: _sign,
     GapKind.ACTION_SCALE: _scale,
     GapKind.CAMERA_SHIFT: _camera,
@@ -165,3 +222,14 @@ _DRAW: Mapping[GapKind, Callable[[np.random.Generator], Gap]] = {
     GapKind.ACTION_LATENCY: _latency,
     GapKind.NARROW_DATA: _narrow,
 }
+
+_MISSING: Mapping[GapKind, Callable[[TaskEnv], str]] = {
+    GapKind.NONE: lambda env: "",
+    GapKind.ACTION_SIGN: lambda env: "" if _signed_dimensions(env) else "action with zero between its limits",
+    GapKind.ACTION_SCALE: lambda env: "" if _signed_dimensions(env) else "action with zero between its limits",
+    GapKind.CAMERA_SHIFT: lambda env: "" if _camera_prefixes(env) else "factors of a camera's pose",
+    GapKind.LIGHT_COLOUR: lambda env: "" if "light_intensity" in env.factor_space.factors else "factor light_intensity",
+    GapKind.ACTION_LATENCY: lambda env: "" if "action_latency_steps" in env.factor_space.factors else "factor action_latency_steps",
+    GapKind.NARROW_DATA: lambda env: "" if _wider(env) else "preset shifted:placement that moves placements",
+}
+"""What an env lacks for a kind of gap; empty where it lacks nothing."""

@@ -22,7 +22,7 @@ from simgap.errors import ConventionError, DataError, MachineError, SealError, S
 from simgap.machine import worker_environment
 from simgap.robots import readings
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
-from simgap.robots.gaps import Gap, gap_from_json, nonce_of, parse_gap, seal_of
+from simgap.robots.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots.readings import STALE_S, Contract
 from simgap.robots.wire import PREFIX, lengths, pack, unpack
 from simgap.types import EvidenceKind, Outcome
@@ -62,11 +62,11 @@ class SurrogateRobot:
             reply_timeout_s: for one answer.
 
         Raises:
-            UsageError: unknown env or gap.
+            UsageError: unknown env or gap, or a gap that this env cannot have.
             MachineError: the process does not start.
         """
-        parse_gap(gap)
         task = make_env(env, image_size=image_size, render=False)
+        require_possible(parse_gap(gap), task)
         self.action_spec, self.state_spec, self.cameras = task.action_spec, task.state_spec, task.cameras
         self._stamp = task.stamp_fields()
         self._seed, self._start_s, self._reply_s = seed, start_timeout_s, reply_timeout_s

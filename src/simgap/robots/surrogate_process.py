@@ -36,12 +36,13 @@ class SurrogateWorld:
 
     def __init__(self, env: str, image_size: int, seed: int, gap: str) -> None:
         """Draw the gap and build the world."""
-        self.gap = draw_gap(seed, parse_gap(gap))
-        self.seed = seed
         self.env = make_env(env, image_size=image_size)
+        self.gap = draw_gap(seed, parse_gap(gap), self.env)
+        self.seed = seed
         self.multiplier = np.ones(len(self.env.action_spec), dtype=np.float64)
         if self.gap.joint:
-            self.multiplier[self.env.action_spec.names.index(f"{self.gap.joint}.pos")] = self.gap.multiplier
+            joints = [name.split(".")[0] for name in self.env.action_spec.names]
+            self.multiplier[joints.index(self.gap.joint)] = self.gap.multiplier
         self._obs: dict[str, NDArray[Any]] = {}
         self._age = dict.fromkeys(self.env.cameras, FRAME_LAG_S)
         self._frozen_from: int | None = None
@@ -60,7 +61,7 @@ class SurrogateWorld:
             everyday = values[name] - factor.nominal if name not in ("action_latency_steps",) else 0.0
             values[name] = float(np.clip(hidden + everyday, factor.low, factor.high))
         measured = {name: values[name] for name in self.env.placement_factors if name in values}
-        for name in ("target_x_m", "target_y_m"):
+        for name in self._placed_by_hand():
             factor = self.env.factor_space.factors[name]
             values[name] = float(np.clip(values[name] + rng.normal(0, OPERATOR_ERROR_M), factor.low, factor.high))
         self._obs, _ = self.env.reset(seed=seed, options={"factors": values})
@@ -85,9 +86,16 @@ class SurrogateWorld:
             self._steps += 1
             self.outcome = info.get("outcome")
         if self._frozen_from is not None and self._steps >= self._frozen_from:
-            self._obs = {**self._obs, "front": before["front"]}
-            self._age = {**self._age, "front": self._age["front"] + 1.0 / spec.rate_hz}
+            first = self.env.cameras[0]
+            self._obs = {**self._obs, first: before[first]}
+            self._age = {**self._age, first: self._age[first] + 1.0 / spec.rate_hz}
         return {"applied": applied.astype(float).tolist(), "clipped": bool((np.abs(applied - command) > 1e-6).any()), "time_s": self._steps / spec.rate_hz}
+
+    def _placed_by_hand(self) -> list[str]:
+        """Return the placements in metres that an operator sets up, and misses a little: the target's, or all where none is called so."""
+        known = self.env.factor_space.factors
+        target: list[str] = [n for n in ("target_x_m", "target_y_m") if n in known]
+        return target or [n for n in self.env.placement_factors if n.endswith("_m")]
 
     def _tolerances(self, rng: np.random.Generator) -> FactorValues:
         """Draw what differs a little between any two set-ups, gap or not."""
@@ -100,8 +108,8 @@ class SurrogateWorld:
             "encoder_noise_deg": 0.1,
         }
         for axis in "xyz":
-            values[f"front_camera_d{axis}_m"] = rng.uniform(-0.0005, 0.0005)
-        return {k: float(v) for k, v in values.items()}
+            values[f"{self.env.cameras[0]}_camera_d{axis}_m"] = rng.uniform(-0.0005, 0.0005)
+        return {k: float(v) for k, v in values.items() if k in self.env.factor_space.factors}
 
 
 def main() -> int:

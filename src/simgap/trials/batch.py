@@ -23,6 +23,9 @@ from simgap.trials.run import run_replay, run_trial
 from simgap.types import Episode, Outcome
 from simgap.workers import run_tasks
 
+MOST_STEPS = 200
+"""Control steps of a trial, unless the env's horizon is longer."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurrogateSpec:
@@ -46,7 +49,8 @@ class TrialPlan:
     robot: SurrogateSpec
     conditions: tuple[InitialCondition, ...]
     task: str
-    max_steps: int = 200
+    max_steps: int = MOST_STEPS
+    """Control steps after which a trial without a verdict is void."""
     checkpoint: Path | None = None
     """Policy under test; None for a replay."""
     executor: str = ""
