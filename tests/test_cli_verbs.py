@@ -119,7 +119,7 @@ def test_generating_again_makes_nothing_and_says_so(run: Any, data: Path) -> Non
     assert code == 0
     assert (document["episodes_already_there"], document["attempts"], document["frames_per_s"]) == (3, 0, None)
     assert "none is missing" in progress
-    assert document["next"] == f"simgap train {data}"
+    assert document["next"] == f"simgap train {data} --keep 6"
 
 
 def test_generating_something_else_into_the_folder_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,9 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         if shown["timing_sentence"]:
             show_lines(console, f"  {shown['timing_sentence']}")
         reused = "finished before and read back; " if shown["was_finished"] else ""
-        show_lines(console, f"  {reused}outcomes, film strips, traces, and videos of up to two failures of each kind: {shown['path']}")
+        show_lines(console, f"  {reused}outcomes, film strips and traces: {shown['path']}")
+        if shown["videos"] is not None:
+            show_lines(console, f"  failures on video, up to two of each kind: {shown['videos']}")
         _print_looks(console, shown)
     for found in document["differences"]:
         print_difference(console, found)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._amounts import few_episodes
 from simgap.cli._output import duration, emit, progress, say
 from simgap.cli._runner import add_ray, runner_of
 from simgap.cli.envs import add_engine, add_workers, amount, count, following, preset_of, show_lines, workers_of
@@ -24,6 +25,8 @@ HELP = (
 OFTEN_REJECTED = 0.05
 """Above this share of rejected attempts the data lean towards easy conditions, and the user should know."""
 
+KEEP = 6
+"""Checkpoints along the way that the next step keeps, for `simgap select` to race."""
 SIZE_PX, NOISE_DEG, CODEC, ENGINE = 96, 1.5, "h264", "mujoco"
 """Defaults; the folder of a dataset is named by what differs from them."""
 
@@ -117,7 +120,8 @@ def _document(report: GenerateReport, cameras: tuple[str, ...], there: int, seco
         "rejected": dict(report.rejected),
         "seconds": seconds,
         "frames_per_s": report.frames_made / seconds if report.frames_made else None,
-        "next": shlex.join(["simgap", "train", str(report.root)]),
+        "note": few_episodes(report.episodes),
+        "next": shlex.join(["simgap", "train", str(report.root), "--keep", str(KEEP)]),
     }
 
 
@@ -136,4 +140,6 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         show_lines(console, f"{document['frames_per_s']:.0f} frames/s, {duration(document['seconds'])}")
     if lost > OFTEN_REJECTED * max(attempts, 1):
         show_lines(console, "note: the conditions of rejected attempts are missing from the data; it leans towards what the teacher finds easy")
+    if document["note"]:
+        show_lines(console, f"note: {document['note']}")
     show_lines(console, f"fingerprint {document['fingerprint']}", f"next: {document['next']}")

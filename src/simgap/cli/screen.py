@@ -266,6 +266,7 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
             "executor": str(arm.executor),
             "is_recommended": arm.executor == arm.card.executor,
             **report.to_json(),
+            "videos": videos_of(report),
             "sentences": list(dict.fromkeys([str(report.rate), str(report.exact)])),
             "timing": (timing := read_timing(report.path)),
             "timing_sentence": None if timing is None else in_words(timing, env.action_spec.rate_hz),
@@ -289,6 +290,15 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "is_clean": all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True)),
         "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
     }
+
+
+def videos_of(report: ScreenReport) -> Path | None:
+    """Return the page of a screen's videos, None where nothing failed or nothing was filmed."""
+    from simgap.rollouts.screen import VIDEOS
+    from simgap.rollouts.videos import INDEX
+
+    page = report.path / VIDEOS / INDEX
+    return page if page.is_file() else None
 
 
 def _what_a_plan_cannot_show(cap: int) -> str:

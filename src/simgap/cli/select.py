@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Race, report, and tell."""
     from simgap.cli.envs import following
-    from simgap.cli.screen import card_of, env_of, executors_of, require_fits
+    from simgap.cli.screen import card_of, env_of, executors_of, require_fits, videos_of
     from simgap.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         renderer=args.renderer,
     )
     require_offscreen()
+    began = time.time()
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)
     require_not_spent(out, spec.rollouts(candidates[0], Purpose.REPORT), {c.card.hash: c.executor for c in candidates})  # said before the race, not after
@@ -89,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     document = to_json(spec, selection) | {
         "plot": draw_race(selection),
         "sentences": {"select": str(raced.selected), "report": str(selection.report.rate)},
+        "report_was_finished": (selection.report.path / "screen.json").stat().st_mtime < began,
+        "videos": videos_of(selection.report),
         "is_clean": selection.report.verdict is ScreenVerdict.WORTH_HARDWARE_TIME,
     }
     document["next"] = _next(document)
@@ -150,8 +154,12 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         f"on the seeds that chose it: {document['sentences']['select']}; not to be reported",
         f"on fresh seeds:             {document['sentences']['report']}; {document['report']['verdict']}",
         f"  {bars_in_words(document['report'])}",
-        f"  failures: {counted(document['report']['failures'])}; film strips, traces and videos: {document['report']['path']}",
+        f"  failures: {counted(document['report']['failures'])}; film strips and traces: {document['report']['path']}",
     )
+    if document["videos"] is not None:
+        show_lines(console, f"  failures on video, up to two of each kind: {document['videos']}")
+    if document["report_was_finished"]:
+        show_lines(console, "  this report was finished before and read back; nothing was rolled out for it")
     if curse["points"] is not None:
         low, high = curse["interval"]
         show_lines(console, f"winner's curse: {100 * curse['points']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}, {curse['method']})")

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._amounts import few_episodes
 from simgap.cli._output import Advance, duration, emit, progress, say
 from simgap.cli._train_options import add_arguments, asked_spec, tracker_of
 from simgap.cli.envs import show_lines
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     _require_usable(spec, datasets[0], args.cameras, chunk)
     _require_pixels(args, spec, datasets)
     _tell_failures(args, datasets)
+    if few := few_episodes(sum(d.n_episodes for d in datasets)):
+        say(args, f"note: {few}")
     tables = [_frames(args, path) for path in args.data]
     out = args.out or Path("runs/policies") / _name(args, spec, tables)
     if (out / "meta").exists():
