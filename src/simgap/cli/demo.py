@@ -91,11 +91,11 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
 
 
 def _show(console: Console, result: TurnResult, report: Path) -> None:
-    from simgap.loop.words import finding_name, verdict_sentence
+    from simgap.loop.words import verdict_sentence
 
     console.print(verdict_sentence(result))
     if result.diagnosis is not None and result.gap is not None:
-        console.print(f"diagnosed  {result.diagnosis.cause} ({finding_name(result.diagnosis)}): {result.diagnosis.sentence}")
+        console.print(f"diagnosed  {result.diagnosis.cause}: {result.diagnosis.sentence}")
         console.print(f"sealed     {result.gap.kind}: {result.gap.sentence()}")
         console.print(
             "           the diagnosis was in the ledger before the seal was opened; " + ("they agree" if result.diagnosis_agrees else "they do NOT agree")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from simgap.checks.base import Cause
     from simgap.cli._reporter import ConsoleReporter
     from simgap.diagnosis import diagnose
+    from simgap.loop.naming import corrections
     from simgap.loop.store import evidence_of, load_run
     from simgap.loop.words import next_command
     from simgap.machine import require_offscreen
@@ -41,11 +43,12 @@ def run(args: argparse.Namespace) -> int:
     found = replace(found, next_command=next_command(result, found))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))
-    emit(args, found.to_json(), lambda console: _show(console, found))
+    repairs = [f"send {now} as {what.removeprefix('what is sent to ')}" for what, _, now in corrections(found)]
+    emit(args, found.to_json() | {"corrections": repairs}, lambda console: _show(console, found, repairs))
     return 0 if found.cause is Cause.NONE else 1
 
 
-def _show(console: Console, found: Diagnosis) -> None:
+def _show(console: Console, found: Diagnosis, repairs: Sequence[str]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -56,4 +59,7 @@ def _show(console: Console, found: Diagnosis) -> None:
     console.print(table)
     console.print(f"\ndiagnosis  {found.cause}: {found.sentence}")
     console.print(f"remedy     {found.remedy}")
-    console.print(f"next       {found.next_command}")
+    for repair in repairs:
+        console.print(f"correct    {repair}")
+    if found.next_command:
+        console.print(f"next       {found.next_command}")

@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simgap import __version__
+from simgap.checks.base import Cause, CheckResult, Verdict
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.ledger import Ledger, Row, RowKind
+from simgap.loop.naming import corrections
 from simgap.loop.record import require_recorded
 from simgap.loop.results import Turn, TurnResult
-from simgap.loop.words import WHY, blind_spots, finding_name, held_values, next_command, summary_of_row, verdict_sentence
+from simgap.loop.words import WHY, blind_spots, broken_thing, held_values, next_command, summary_of_row, verdict_sentence
 from simgap.provenance import library_version
 from simgap.report import model as m
 from simgap.rollouts.record import film_steps
@@ -24,8 +28,8 @@ from simgap.targeting import DataPlan
 from simgap.trials.batch import TrialResult, read_results
 from simgap.types import EvidenceKind
 
-FILM_FAILURES = 3
-"""Failed trials of turn 1 shown as film strips."""
+FILM_MODES = 6
+"""Failure modes of turn 1 shown as film strips, one each."""
 
 
 def report_model(result: TurnResult, command: str) -> m.ReportModel:
@@ -111,7 +115,7 @@ def _films(result: TurnResult) -> list[m.FilmStrip]:
     if result.first.in_use is not None:
         log = open_dataset(result.first.in_use)
         results = read_results(log)
-        films += [_film(log, r, "Surrogate, turn 1") for r in _failed(results, FILM_FAILURES)]
+        films += [_film(log, r, "Surrogate, turn 1") for r in _failed(results, FILM_MODES)]
         films += [_film(log, r, "Surrogate, turn 1") for r in results if r.outcome.is_success][:1]
     if result.second is not None and result.second.in_use is not None:
         log = open_dataset(result.second.in_use)
@@ -126,13 +130,12 @@ def _films(result: TurnResult) -> list[m.FilmStrip]:
 
 
 def _failed(results: Sequence[TrialResult], count: int) -> list[TrialResult]:
-    """Return failed trials, one of each mode before a second of any."""
-    by_mode: dict[str, list[TrialResult]] = {}
+    """Return one failed trial of each mode."""
+    by_mode: dict[str, TrialResult] = {}
     for result in results:
         if not result.outcome.is_success and not result.outcome.is_void:
-            by_mode.setdefault(result.outcome.detail, []).append(result)
-    rounds = [modes[i] for i in range(count) for modes in by_mode.values() if i < len(modes)]
-    return rounds[:count]
+            by_mode.setdefault(result.outcome.detail, result)
+    return list(by_mode.values())[:count]
 
 
 def _film(log: Dataset, result: TrialResult, label: str, note: str = "") -> m.FilmStrip:
@@ -146,6 +149,7 @@ def _film(log: Dataset, result: TrialResult, label: str, note: str = "") -> m.Fi
         times_s=[float(episode.time_s[i]) for i in keep],
         cameras=cameras,
         seed=result.seed,
+        condition=f"{result.index + 1} of {log.n_episodes}",
         note=note,
     )
 
@@ -154,6 +158,7 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
     found = result.diagnosis
     if found is None:
         return None
+    broken = [c for c in found.checks if c.verdict is Verdict.BROKEN]
     checks = [
         m.CheckResult(
             family=str(c.family),
@@ -165,18 +170,56 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
             threshold=c.threshold,
             unit=c.unit,
             n=c.n,
+            note=_among_others(c, broken, found),
             shared_assumptions=c.assumes,
         )
         for c in found.checks
     ]
     return m.Diagnosis(
-        broken=finding_name(found),
+        broken=broken_thing(result),
         family=None if found.family is None else str(found.family),
         sentence=found.sentence,
         numbers=_numbers(found),
         checks=checks,
         remedy=found.remedy,
+        corrections=[m.Correction(what=what, was=was, now=now) for what, was, now in corrections(found)],
         next_command=found.next_command or next_command(result, found),
+        trace=_trace(result, found),
+    )
+
+
+def _among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diagnosis) -> str:
+    """Say of a broken check what it has to do with the diagnosis, where several are broken."""
+    if len(broken) < 2 or check not in broken:
+        return ""
+    if check.family == found.family and check.cause is found.cause:
+        later = ", ".join(str(c.family) for c in broken if c is not check)
+        return f"This is the diagnosis: it comes first in the order. Also broken, and perhaps only because of it: {later}."
+    return f"May follow from the diagnosis ({found.family}), which comes earlier: judge it again when that is repaired."
+
+
+def _trace(result: TurnResult, found: Diagnosis) -> m.JointTrace | None:
+    """Return command and reading of the blamed joint in the replay in which it was told to move most."""
+    blamed = list(found.parameters.get("broken", {}))
+    if result.replays is None or not blamed or found.cause not in (Cause.ACTION_SIGN, Cause.ACTION_SCALE):
+        return None
+    log = open_dataset(result.replays)
+    names = log.spec.action_spec.names
+    if blamed[0] not in names or blamed[0] not in log.spec.state_spec.names:
+        return None
+    told, read = names.index(blamed[0]), log.spec.state_spec.names.index(blamed[0])
+    replays = [log.episode(i, images=False) for i in range(log.n_episodes)]
+    moved = [float(np.ptp(e.action[:, told])) if len(e) > 1 else 0.0 for e in replays]
+    if not moved or max(moved) == 0.0:
+        return None
+    most = int(np.argmax(moved))
+    return m.JointTrace(
+        name=blamed[0].split(".")[0],
+        unit=str(log.spec.action_spec.dimensions[told].unit),
+        label=f"replay {most + 1} of {len(replays)} on the surrogate",
+        times_s=[float(t) for t in replays[most].time_s],
+        commanded=[float(v) for v in replays[most].action[:, told]],
+        measured=[float(v) for v in replays[most].state[:, read]],
     )
 
 

@@ -6,32 +6,15 @@ from collections.abc import Mapping
 
 from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis
+from simgap.envs import make_env
 from simgap.episodes.reader import open_dataset
 from simgap.ledger import Row, RowKind
+from simgap.loop.naming import broken_words, needs_data
 from simgap.loop.results import Turn, TurnResult
 from simgap.provenance import assumptions
 from simgap.report.model import BlindSpot
 from simgap.robots.gaps import Gap, GapKind
 from simgap.statistics import tally
-
-NAMES: Mapping[Cause, str] = {
-    Cause.NONE: "nothing found broken",
-    Cause.EVALUATION: "the evaluation",
-    Cause.DATA: "the training data",
-    Cause.CAMERA_SHIFT: "pixels: a camera has moved",
-    Cause.LIGHT_COLOUR: "pixels: light or colours have changed",
-    Cause.PIXELS_OTHER: "pixels: something unmodelled is in view",
-    Cause.ACTION_SIGN: "convention: the sign of a joint's command",
-    Cause.ACTION_SCALE: "convention: the scale of a joint's command",
-    Cause.ACTION_CONVENTION: "convention: order, zero or reference of the commands",
-    Cause.JOINT_DEAD: "replay: a joint does not follow its command",
-    Cause.EXECUTION: "execution of the chunks",
-    Cause.ACTION_LATENCY: "plant: commands take effect late",
-    Cause.PLANT_GAIN: "plant: servo stiffness",
-    Cause.NARROW_DATA: "policy: over-specialised, the training set is narrow",
-    Cause.POLICY: "policy: weak on the robot, cause unknown",
-}
-
 
 WHY: Mapping[Cause, str] = {
     Cause.CAMERA_SHIFT: "fitted to the robot's pictures, and its surroundings",
@@ -43,9 +26,12 @@ WHY: Mapping[Cause, str] = {
 """Why a factor's range is what it is in the next batch."""
 
 
-def finding_name(found: Diagnosis) -> str | None:
-    """Return the broken thing in a few words; None when it cannot be told yet."""
-    return NAMES.get(found.cause)
+def broken_thing(result: TurnResult) -> str | None:
+    """Return what is broken in a run, with its joint, camera or factor and its number; None when it cannot be told yet."""
+    if result.diagnosis is None:
+        return None
+    env = make_env(result.spec.env, render=False)
+    return broken_words(result.diagnosis, training=result.ranges, space=env.factor_space, rate_hz=env.action_spec.rate_hz)
 
 
 def verdict_sentence(result: TurnResult) -> str:
@@ -53,9 +39,8 @@ def verdict_sentence(result: TurnResult) -> str:
     screen = result.first.screens[0][1]
     if result.diagnosis is None:
         return f"The sim screen found the policy {screen.verdict} ({screen.rate}); it was not tried on the robot."
-    first = _rate(result.first)
-    name = finding_name(result.diagnosis) or "cannot tell yet"
-    start = f"{screen.rate.successes} of {screen.rate.n} in sim, {first} on the surrogate; diagnosis: {name}."
+    name = broken_thing(result) or "It cannot be told yet what is broken"
+    start = f"{name[0].upper()}{name[1:]}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
     if result.diagnosis.cause is Cause.NONE:
         return f"{start} No second turn was needed."
     if result.second is None:
@@ -88,10 +73,10 @@ def held_values(gap: Gap) -> list[tuple[str, str]]:
 
 
 def next_command(result: TurnResult, found: Diagnosis) -> str:
-    """Return the command that goes on from a diagnosis of a run: more trials where it cannot tell, else its data plan."""
+    """Return the command that goes on from a diagnosis of a run: more trials where it cannot tell, a data plan where data are the remedy, else none."""
     if found.cause in (Cause.NONE, Cause.UNKNOWN):
         return f"simgap trial {result.first.checkpoint} -n {found.more_trials or 100}"
-    return f"simgap target {result.folder}"
+    return f"simgap target {result.folder}" if needs_data(found) else ""
 
 
 def blind_spots(result: TurnResult) -> list[BlindSpot]:

@@ -47,7 +47,9 @@ def _broken(model: ReportModel) -> Cell:
     if model.diagnosis.broken is None:
         return Cell(label=label, head="Cannot be told yet", body=model.diagnosis.sentence, tone="cannot-tell", anchor=anchor)
     run = len(model.diagnosis.checks)
-    return Cell(label=label, head=model.diagnosis.broken, body=f"from {run} check{'' if run == 1 else 's'} in order of diagnosis", tone="bad", anchor=anchor)
+    family = "" if model.diagnosis.family is None else f"{model.diagnosis.family}; "
+    body = f"{family}from {run} check{'' if run == 1 else 's'} in order of diagnosis"
+    return Cell(label=label, head=model.diagnosis.broken, body=body, tone="bad", anchor=anchor)
 
 
 def _right(model: ReportModel) -> Cell:

@@ -76,6 +76,8 @@ class FilmStrip:
     cameras: Mapping[str, Sequence[Frame]]
     """Camera name -> frames, one a time; the mapping's order is the order shown."""
     seed: int | None = None
+    condition: str = ""
+    """Short name of the initial condition, for example ``7 of 16``."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -101,6 +103,8 @@ class CheckResult:
     unit: str = ""
     n: int | None = None
     """How many episodes, pairs or trials it rests on."""
+    note: str = ""
+    """What its verdict has to do with those of other checks."""
     shared_assumptions: Sequence[str] | None = None
     """Assumptions it shares with the thing it checks; empty when computed and none, None when unknown."""
 
@@ -119,6 +123,24 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JointTrace:
+    """What a joint was told and what it did, on one clock."""
+
+    name: str
+    unit: str
+    label: str
+    """Where it was seen, for example ``replay 3 on the surrogate``."""
+    times_s: Sequence[float]
+    commanded: Sequence[float]
+    measured: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if not len(self.times_s) == len(self.commanded) == len(self.measured) > 1:
+            lengths = (len(self.times_s), len(self.commanded), len(self.measured))
+            raise UsageError(f"the trace of {self.name!r} has {lengths} times, commands and readings; give as many of each, two at least")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
     """Which thing is broken, from what, and what to do."""
 
@@ -130,7 +152,11 @@ class Diagnosis:
     numbers: Sequence[Fact] = ()
     checks: Sequence[CheckResult] = ()
     remedy: str = ""
+    corrections: Sequence[Correction] = ()
+    """What to change by hand, where that is the remedy."""
     next_command: str = ""
+    trace: JointTrace | None = None
+    """Of the joint that is blamed, where one is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,7 +261,7 @@ class ReportModel:
     """As printed; the caller decides the time zone."""
     command: str
     verdict: str
-    """One sentence."""
+    """The first sentence names the broken thing and its number; the rest says how the run came out."""
     duration_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     claims: Sequence[Claim] = ()

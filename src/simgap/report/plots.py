@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from markupsafe import Markup
 
+from simgap.report.model import JointTrace
 from simgap.statistics import Difference, Estimate
 from simgap.types import EvidenceKind
 
 TICKS = (0, 25, 50, 75, 100)
 _HEIGHT = 26
 _MIDDLE = _HEIGHT / 2
+_TRACE_HEIGHT = 120
 
 
 def interval_svg(estimate: Estimate, source: EvidenceKind) -> Markup:
@@ -50,6 +54,24 @@ def share_svg(share: float, tone: str) -> Markup:
     width = 100 * max(0.0, min(1.0, share))
     body = f'<rect class="track" width="100%" height="8" rx="2"/><rect class="fill" width="{width:.2f}%" height="8" rx="2"/>'
     return Markup(f'<svg class="share tone-{Markup.escape(tone)}" width="100%" height="8" aria-hidden="true">{body}</svg>')
+
+
+def trace_svg(trace: JointTrace) -> Markup:
+    """Return what a joint was told (dashed) and what it did (line) over time; the axis holds both."""
+    values = [*trace.commanded, *trace.measured]
+    low, high = min(values), max(values)
+    reach, first, last = (high - low) or 1.0, trace.times_s[0], trace.times_s[-1]
+
+    def line(kind: str, series: Sequence[float]) -> str:
+        places = (
+            f"{100 * (t - first) / ((last - first) or 1.0):.2f},{_TRACE_HEIGHT * (high - v) / reach:.2f}" for t, v in zip(trace.times_s, series, strict=True)
+        )
+        return f'<polyline class="{kind}" points="{" ".join(places)}"/>'
+
+    label = f"{trace.name}: commanded and measured, {low:.3g} to {high:.3g} {trace.unit}, {last - first:.1f} s"
+    box = f'viewBox="0 0 100 {_TRACE_HEIGHT}" preserveAspectRatio="none" width="100%" height="{_TRACE_HEIGHT}"'
+    body = line("commanded", trace.commanded) + line("measured", trace.measured)
+    return Markup(f'<svg class="trace" {box} role="img" aria-label="{Markup.escape(label)}">{body}</svg>')
 
 
 def _svg(body: str, label: str, tone: str = "none") -> Markup:

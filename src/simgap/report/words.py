@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
-from simgap.report.model import CheckResult, Paired, Rate, Seal
+from simgap.report.model import CheckResult, JointTrace, Paired, Rate, Seal
 from simgap.statistics import Difference, Estimate, visible_difference
 from simgap.types import EvidenceKind
 
+GLOSSARY = (
+    "Turn: once round the loop of training, trials, diagnosis and repair. In use: objects lie where they lie when the robot works. "
+    "Seal: the stand-in robot's hidden difference, committed by its hash before the first trial."
+)
 _PERCENT = "\N{NO-BREAK SPACE}%"
 SOURCE_NAMES = {
     EvidenceKind.SIM: "simulation",
@@ -197,6 +201,24 @@ def shared(check: CheckResult) -> str:
     if check.shared_assumptions is None:
         return "Shared assumptions: unknown"
     return f"Shares with what it checks: {', '.join(check.shared_assumptions)}" if check.shared_assumptions else "Shares no assumption with what it checks"
+
+
+def shared_by(checks: Sequence[CheckResult]) -> list[tuple[str, list[str]]]:
+    """Return each text of :func:`shared` once, with the names of the checks that it holds for."""
+    found: dict[str, list[str]] = {}
+    for check in checks:
+        found.setdefault(shared(check), []).append(check.name)
+    return list(found.items())
+
+
+def lowest(trace: JointTrace) -> float:
+    """Return the lower end of a trace's axis."""
+    return min(*trace.commanded, *trace.measured)
+
+
+def highest(trace: JointTrace) -> float:
+    """Return the upper end of a trace's axis."""
+    return max(*trace.commanded, *trace.measured)
 
 
 def span(values: tuple[float, float] | None, unit: str) -> str:
