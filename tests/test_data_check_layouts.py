@@ -65,7 +65,7 @@ def test_the_older_layout_is_read_like_the_newer(tmp_path: Path) -> None:
     assert {d.unit for d in dataset.spec.state_spec.dimensions} == {Unit.UNKNOWN}
     np.testing.assert_array_equal(dataset.episode(2).action, clean().actions[2].astype(np.float32))
     report = check_data(tmp_path / "d")
-    assert report.codes() == {"lag", "positional_timestamps", "unit_mode_undecidable"}
+    assert report.codes() == {"lag", "positional_timestamps", "unit_mode_undecidable", "missing_statistics"}
 
 
 def test_a_foreign_path_template_is_followed_and_reported(tmp_path: Path) -> None:

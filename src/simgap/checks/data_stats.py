@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.checks.data_episode_stats import check_episode_statistics
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, flat_numbers, listed
 from simgap.checks.data_stored import check_stored
-from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_30
+from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_21, VERSION_30
 from simgap.episodes.reader import Dataset
+from simgap.episodes.statistics_files import blocks_in
 from simgap.episodes.stats import QUANTILES, exact_statistics
 from simgap.provenance import read_json
 
@@ -46,10 +48,13 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
     measured: dict[str, Any] = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
     thin = _nearly_constant(pooled, exact)
     path = dataset.root / "meta" / "stats.json"
-    if not path.is_file():
-        return measured, [*thin, *([_absent()] if dataset.info.version in (VERSION_30, VERSION_20) else [])]
-    stored = read_json(path)
+    stored = read_json(path) if path.is_file() else {}
     stored = stored if isinstance(stored, dict) else {}
+    facts, by_episode = check_episode_statistics(pooled, {b.key: b for b in blocks_in(stored, path.name) if not b.group})
+    measured |= facts
+    if not path.is_file():
+        is_wanted = dataset.info.version in (VERSION_30, VERSION_20) or (dataset.info.version == VERSION_21 and not facts and not by_episode)
+        return measured, [*thin, *by_episode, *([_absent(dataset.info.version)] if is_wanted else [])]
     deviations = [d for k in features if isinstance(stored.get(k), dict) for d in _deviations(k, pooled.names(k), stored[k], exact[k])]
     found = [*_missing(dataset, stored), *thin]
     for feature in features:
@@ -60,7 +65,7 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
         measured[feature]["outside_stored_quantiles"] = dict(zip(pooled.names(feature), cover["outside"], strict=True))
     numbering = {k: exact_statistics(pooled.pooled(k)) for k in INDEX_FEATURES if all(k in e for e in pooled.episodes)}
     facts, stored_findings = check_stored(pooled, stored, numbering)
-    return measured | facts, [*found, *_placeholders(dataset, stored), *stored_findings]
+    return measured | facts, [*found, *_placeholders(dataset, stored), *stored_findings, *by_episode]
 
 
 def coverage(values: NDArray[np.float64], stored: Any) -> dict[str, list[float]]:
@@ -230,11 +235,12 @@ def _missing(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFinding]:
     ]
 
 
-def _absent() -> DataFinding:
+def _absent(version: str) -> DataFinding:
+    name = "meta/episodes_stats.jsonl" if version == VERSION_21 else "meta/stats.json"
     return DataFinding(
         code="missing_statistics",
-        severity=Severity.WARNING,
-        sentence="meta/stats.json is missing",
+        severity=Severity.NOTE if version == VERSION_21 else Severity.WARNING,
+        sentence=f"{name} is missing",
         remedy="recompute it from pooled frames; LeRobot normalises with it",
     )
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simgap.checks.data_episode_stats import judge_episodes
 from simgap.checks.data_report import DataReport, by_severity
 from simgap.checks.foreign_actuators import check_actuator_logs, motion_folders
 from simgap.checks.foreign_pairs import check_pair_tables, read_pairs
@@ -17,6 +18,7 @@ from simgap.checks.foreign_policy import check_policy_folder, is_policy_folder
 from simgap.checks.foreign_tables import TextTable, read_csv
 from simgap.checks.foreign_trials import check_trial_tables, is_trial_table
 from simgap.checks.stats_rules import judge
+from simgap.episodes.episode_statistics import is_episode_statistics, over_episodes, read_episode_statistics
 from simgap.episodes.statistics_files import StatisticsBlock, dialect, read_statistics
 from simgap.errors import DataError
 from simgap.policies.bridges import KIND_NAMES
@@ -69,7 +71,7 @@ def recognise(path: Path) -> FolderKind:
         return FolderKind.TRIAL_LOGS
     if any(read_pairs(t) is not None for t in tables):
         return FolderKind.SIM_REAL_PAIRS
-    if any(True for _ in _blocks(path)):
+    if any(is_episode_statistics(file) for file in _files(path, ".jsonl")) or any(True for _ in _blocks(path)):
         return FolderKind.STATISTICS
     return FolderKind.UNKNOWN if tables or _files(path, ".json") else FolderKind.EPISODES
 
@@ -111,8 +113,10 @@ def check_statistics_files(root: Path) -> DataReport:
     Raises:
         DataError: a file cannot be read; names it.
     """
-    blocks = tuple(_blocks(root))
+    by_episode = {str(f): read_episode_statistics(f) for f in _files(root, ".jsonl") if is_episode_statistics(f)}
+    blocks = (*_blocks(root), *(b for episodes in by_episode.values() for b in over_episodes(episodes)))
     measured, findings = judge(blocks)
+    findings += [f for episodes in by_episode.values() for f in judge_episodes(episodes)]
     files = sorted({b.file for b in blocks})
     counted: dict[str, Any] = {"files": len(files), "blocks": len(blocks), "groups": len({b.group for b in blocks if b.group})}
     return DataReport(

@@ -14,6 +14,14 @@ from simgap.episodes.statistics_files import StatisticsBlock
 
 _ORDER = ("min", "q01", "q10", "q50", "q90", "q99", "max")
 _SLACK = 1e-6
+_ROUNDING = 1e-5
+"""Float32 carries seven digits: values closer than this share of their size may be one value."""
+_CANTELLI = {q: (((1 - p) / p) ** 0.5, (p / (1 - p)) ** 0.5) for q, p in (("q01", 0.01), ("q10", 0.1), ("q50", 0.5), ("q90", 0.9), ("q99", 0.99))}
+"""Standard deviations by which a quantile of any data can lie below and above the mean (Cantelli's inequality)."""
+_CANTELLI_SLACK = 0.15
+"""Standard deviations left for quantiles that interpolate between few values."""
+_MANY = 1000
+"""Values from which 1 % is a share and not one value."""
 
 
 def std_floor(mean: NDArray[np.float64], q01: NDArray[np.float64], q99: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -46,6 +54,7 @@ def contradictions(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             slack = _SLACK * np.maximum(1.0, np.abs(mean))
             outside = (mean < b.values["min"] - slack) | (mean > b.values["max"] + slack)
             texts += [f"mean[{k}] = {mean[k]:.4g} outside [{b.values['min'][k]:.4g}, {b.values['max'][k]:.4g}]" for k in np.flatnonzero(outside)]
+        texts += [*_zero_spread(b), *_far_quantiles(b)]
         if texts:
             bad[b.name] = texts
     if not bad:
@@ -60,6 +69,29 @@ def contradictions(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             numbers={"contradictions": bad},
         )
     ]
+
+
+def _zero_spread(block: StatisticsBlock) -> list[str]:
+    """Say where the standard deviation is 0 although the values differ by more than rounding."""
+    std, low, high = (block.get(n) for n in ("std", "min", "max"))
+    if std is None or low is None or high is None:
+        return []
+    apart = (std == 0) & (high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    return [f"std[{k}] = 0 while min {low[k]:.4g} and max {high[k]:.4g} differ" for k in np.flatnonzero(apart)]
+
+
+def _far_quantiles(block: StatisticsBlock) -> list[str]:
+    """Say where a quantile is on the wrong side of the mean by more than Cantelli's inequality allows any data."""
+    mean, std = block.get("mean"), block.get("std")
+    if mean is None or std is None:
+        return []
+    texts = []
+    for name, (below, above) in _CANTELLI.items():
+        if (q := block.get(name)) is not None:
+            room = _CANTELLI_SLACK * std + 1e-6 * np.maximum(1.0, np.abs(mean))
+            off = (q < mean - below * std - room) | (q > mean + above * std + room)
+            texts += [f"{name}[{k}] = {q[k]:.4g}, but mean {mean[k]:.4g} and std {std[k]:.4g} rule it out" for k in np.flatnonzero(off)]
+    return texts
 
 
 def impossible_std(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
@@ -82,23 +114,31 @@ def impossible_std(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 def _too_small(block: StatisticsBlock) -> list[dict[str, float]]:
     mean, std, low, high = (block.get(n) for n in ("mean", "std", "q01", "q99"))
-    if mean is None or std is None or low is None or high is None:
+    if std is None or low is None or high is None:
         return []
-    floor = std_floor(mean, low, high)
+    middle = (low + high) / 2 if mean is None else mean  # the mean that allows the smallest
+    floor = std_floor(middle, low, high)
     return [{"dimension": int(k), "std": float(std[k]), "at_least": float(floor[k])} for k in np.flatnonzero(std < 0.9 * floor - 1e-12)]
 
 
 def _too_large(block: StatisticsBlock) -> list[dict[str, float]]:
     mean, std, low, high = (block.get(n) for n in ("mean", "std", "min", "max"))
-    if mean is None or std is None or low is None or high is None:
+    if std is None or low is None or high is None:
         return []
-    ceiling = std_ceiling(mean, low, high)
-    over = std > 1.02 * ceiling + 1e-4 * np.abs(mean) + 1e-9
+    middle = (low + high) / 2 if mean is None else mean  # without a mean Popoviciu's inequality: half the range
+    ceiling = std_ceiling(middle, low, high)
+    q01, q99 = block.get("q01"), block.get("q99")
+    if mean is not None and q01 is not None and q99 is not None and block.count is not None and block.count >= _MANY:
+        inside, outside = np.maximum(q99 - mean, mean - q01), np.maximum(high - mean, mean - low)
+        ceiling = np.minimum(ceiling, np.sqrt(0.98 * inside**2 + 0.022 * outside**2))  # 2 % and the values at the ends
+    over = std > 1.02 * ceiling + 1e-4 * np.abs(middle) + 1e-9
     return [{"dimension": int(k), "std": float(std[k]), "at_most": float(ceiling[k])} for k in np.flatnonzero(over)]
 
 
 def _bound(entry: dict[str, float]) -> str:
-    return f"its quantiles demand at least {entry['at_least']:.4g}" if "at_least" in entry else f"its extremes allow at most {entry['at_most']:.4g}"
+    if "at_least" in entry:
+        return f"its quantiles demand at least {entry['at_least']:.4g}"
+    return f"its extremes and quantiles allow at most {entry['at_most']:.4g}"
 
 
 def averaged_quantiles(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:

@@ -85,12 +85,6 @@ def side_ratios(block: StatisticsBlock) -> dict[str, NDArray[np.float64]]:
     return ratios
 
 
-def outlier_ratio(block: StatisticsBlock) -> NDArray[np.float64]:
-    """Return how far the extremes lie beyond the quantiles, the larger side, ``(D,)``; 0 where undefined."""
-    sides = side_ratios(block).values()
-    return np.nan_to_num(np.max(np.nan_to_num(np.stack(list(sides)), nan=0.0), axis=0)) if sides else np.zeros(block.size)
-
-
 def std_over_state(action: StatisticsBlock, blocks: Sequence[StatisticsBlock]) -> dict[str, Any]:
     """Return the spread of each action over that of the state at the same place, where both are there; small ratios hint at differences."""
     if action.key not in ("action", "actions") or "std" not in action.values:

@@ -9,14 +9,17 @@ import numpy as np
 
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.stats_bounds import averaged_quantiles, contradictions, impossible_std, polluted_targets
-from simgap.checks.stats_facts import facts_of, gripper_dimensions, gripper_facts, outlier_ratio, std_over_state, trailing_zeros
+from simgap.checks.stats_facts import facts_of, gripper_dimensions, std_over_state, trailing_zeros
+from simgap.checks.stats_forms import bounded_rows, overflows, saturated
+from simgap.checks.stats_pairs import deltas_taken_twice, grippers, mixed_references
+from simgap.checks.stats_tails import heavy_tails, outliers
 from simgap.episodes.layout import INDEX_FEATURES
 from simgap.episodes.statistics_files import StatisticsBlock
 
 NEARLY_CONSTANT = 0.05
 """A range narrower than this share of its own largest value is a constant with noise on it."""
-OUTLIER = 10.0
-"""An extreme this many times beyond the 1 % or 99 % quantile is an outlier."""
+_SCALES = (("mean and std", ("mean", "std")), ("q01 and q99", ("q01", "q99")))
+"""What the two usual normalisers need."""
 TURN = 2.0 * float(np.pi)
 
 Judged = tuple[dict[str, Any], list[DataFinding]]
@@ -29,15 +32,20 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     bookkeeping = [b for b in whole if b.key in INDEX_FEATURES]
     measured = {b.name: facts_of(b) | std_over_state(b, whole) for b in whole}
     rules: tuple[Callable[[Sequence[StatisticsBlock]], list[DataFinding]], ...] = (
+        overflows,
         contradictions,
         impossible_std,
         _constants,
         _padding,
         _nearly_constant,
-        _outliers,
+        outliers,
+        heavy_tails,
+        saturated,
         _wraps,
         polluted_targets,
-        _grippers,
+        deltas_taken_twice,
+        mixed_references,
+        grippers,
         _units,
     )
     found = [*_uneven([b for b in blocks if not b.is_even]), *_absent([b for b in whole if b.is_all_zero and b.key not in INDEX_FEATURES]), *_incomplete(live)]
@@ -90,9 +98,10 @@ def _absent(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 
 def _incomplete(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
+    """Note what a scaling needs and is not here; where only the quantiles are there, or only mean and std, that is what the others need."""
     by_missing: dict[str, list[str]] = {}
     for b in blocks:
-        missing = [label for label, names in (("mean and std", ("mean", "std")), ("q01 and q99", ("q01", "q99"))) if not all(n in b.values for n in names)]
+        missing = [label for label, names in _SCALES if not all(n in b.values for n in names)]
         for label in missing:
             by_missing.setdefault(label, []).append(b.name)
     return [
@@ -108,33 +117,38 @@ def _incomplete(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 
 def _constants(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    bad = {}
+    bad, rare, modes = {}, {}, {}
     for b in blocks:
         padding = set(range(b.size - trailing_zeros(b), b.size)) if b.mask is None else set()
-        scaled = [k for k in b.constant() if b.scaled[k] and k not in padding]
-        if scaled:
-            bad[b.name] = scaled
-    grippers = {b.name: k for b in blocks for k in gripper_dimensions(b) if k in b.constant()}
+        by_mode = {mode: [k for k in dims if b.scaled[k] and k not in padding] for mode, dims in b.still().items()}
+        flat = sorted({k for dims in by_mode.values() for k in dims})
+        if flat:
+            bad[b.name], modes[b.name] = flat, by_mode
+        moving = [k for k in flat if any(k not in dims for dims in by_mode.values())]
+        if moving:
+            rare[b.name] = moving
+    stuck = {b.name: k for b in blocks for k in gripper_dimensions(b) if k in b.constant()}
     found = []
+    few = f"; of these, some move in a few frames ({listed([f'{n} {v}' for n, v in rare.items()])}): 98 % of the frames have one value" if rare else ""
     if bad:
         found.append(
             DataFinding(
                 code="constant_dimensions",
                 severity=Severity.WARNING,
-                sentence=f"dimensions that a normaliser scales never change, so it divides by zero: {listed([f'{n} {v}' for n, v in bad.items()], 8)}",
+                sentence=f"dimensions without a width, so a normaliser divides by zero: {listed([f'{n} {v}' for n, v in bad.items()], 8)}{few}",
                 remedy="mask them: map them to 0 both ways, and watch at run time for values that leave the constant",
                 feature=next(iter(bad)),
-                numbers={"dimensions": bad},
+                numbers={"dimensions": bad, "by_normaliser": modes, "move_in_few_frames": rare},
             )
         )
-    if grippers:
+    if stuck:
         found.append(
             DataFinding(
                 code="constant_gripper",
                 severity=Severity.WARNING,
-                sentence=f"the gripper never moves in {listed(list(grippers))}",
+                sentence=f"the gripper never moves in {listed(list(stuck))}",
                 remedy="a policy trained on these alone cannot grasp; check that the channel was recorded",
-                numbers={"dimensions": grippers},
+                numbers={"dimensions": stuck},
             )
         )
     return found
@@ -148,9 +162,9 @@ def _padding(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     return [
         DataFinding(
             code="padded_dimensions",
-            severity=Severity.WARNING,
-            sentence=f"{listed(parts)} are zero in every statistic: padding to a model's width, std 0 and q01 == q99",
-            remedy="cut the padding off before scaling, or scale it with an epsilon and never send it to a robot",
+            severity=Severity.NOTE,
+            sentence=f"{listed(parts)} are zero in every statistic: padding to a model's width",
+            remedy="nothing, where the model pads itself (openpi does); a scaler without an epsilon divides by zero there, and a robot never gets them",
             feature=next(iter(padded)),
             numbers={"padding": padded},
         )
@@ -158,53 +172,31 @@ def _padding(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 
 def _nearly_constant(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    bad: dict[str, dict[int, float]] = {}
+    """Return dimensions whose range is noise on a constant; rows of a rotation near the identity are that by their nature, and noted only."""
+    bad: dict[bool, dict[str, dict[int, float]]] = {False: {}, True: {}}
     for b in blocks:
         low, high = b.get("q01"), b.get("q99")
         if low is None or high is None or b.is_image:
             continue
         width, size = high - low, np.maximum(np.abs(low), np.abs(high))
         thin = (width > 0) & (width < NEARLY_CONSTANT * size) & b.scaled
-        if thin.any():
-            bad[b.name] = {int(k): float(2.0 / width[k]) for k in np.flatnonzero(thin)}
-    if not bad:
-        return []
-    parts = [f"{n} {sorted(v)} (noise x{max(v.values()):.0f})" for n, v in bad.items()]
-    return [
-        DataFinding(
-            code="nearly_constant_dimensions",
-            severity=Severity.WARNING,
-            sentence=f"dimensions hardly move beside their own value, so scaling by quantiles blows noise up to full range: {listed(parts)}",
-            remedy="scale them by their limits (a rotation entry by -1..1), or leave them unscaled",
-            feature=next(iter(bad)),
-            numbers={"gain": bad},
-        )
-    ]
+        rows = bounded_rows(b)
+        for k in np.flatnonzero(thin):
+            bad[int(k) in rows].setdefault(b.name, {})[int(k)] = float(2.0 / width[k])
+    return [_thin(gains, is_rotation=rotation) for rotation, gains in bad.items() if gains]
 
 
-def _outliers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    bad: dict[str, dict[int, float]] = {}
-    for b in blocks:
-        ratio = outlier_ratio(b)
-        if b.is_image:
-            continue
-        far = np.flatnonzero(ratio >= OUTLIER)
-        if len(far):
-            bad[b.name] = {int(k): float(ratio[k]) for k in far}
-    if not bad:
-        return []
-    order = sorted(bad, key=lambda n: -max(bad[n].values()))
-    parts = [f"{n} x{max(bad[n].values()):.0f} on dimension {max(bad[n], key=bad[n].__getitem__)}" for n in order]
-    return [
-        DataFinding(
-            code="outliers",
-            severity=Severity.WARNING,
-            sentence=f"extremes lie far beyond the 1 % and 99 % quantiles, so scaling by min and max would crush the signal: {listed(parts, 5)}",
-            remedy="scale by quantiles, or remove the broken frames; never put min and max where quantiles are missing",
-            feature=order[0],
-            numbers={"ratio": {n: bad[n] for n in order}},
-        )
-    ]
+def _thin(gains: dict[str, dict[int, float]], *, is_rotation: bool) -> DataFinding:
+    parts = [f"{n} {sorted(v)} (noise x{max(v.values()):.0f})" for n, v in gains.items()]
+    what = "entries of a rotation stay near one value, as small turns do" if is_rotation else "dimensions hardly move beside their own value"
+    return DataFinding(
+        code="nearly_constant_dimensions",
+        severity=Severity.NOTE if is_rotation else Severity.WARNING,
+        sentence=f"{what}; scaled by quantiles their noise fills the full range: {listed(parts)}",
+        remedy="leave rotation rows unscaled: they lie in -1..1 already" if is_rotation else "scale them by their limits, or leave them unscaled",
+        feature=next(iter(gains)),
+        numbers={"gain": gains},
+    )
 
 
 def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
@@ -245,23 +237,6 @@ def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             )
         )
     return found
-
-
-def _grippers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    ranges = {b.name: f for b in blocks for f in gripper_facts(b) or [] if not f["is_constant"] and f["high"] is not None}
-    highs = {n: f["high"] for n, f in ranges.items()}
-    if not highs or max(highs.values()) < 1.5 * min(highs.values()):
-        return []
-    ordered = sorted(highs, key=highs.__getitem__)
-    return [
-        DataFinding(
-            code="gripper_ranges_differ",
-            severity=Severity.NOTE,
-            sentence=f"grippers have different ranges: {ordered[0]} ends at {highs[ordered[0]]:.3g}, {ordered[-1]} at {highs[ordered[-1]]:.3g}",
-            remedy="look up the unit and which end is open before mixing; statistics do not say it",
-            numbers={"high": highs},
-        )
-    ]
 
 
 def _units(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:

@@ -81,9 +81,14 @@ def show_statistics(console: Console, document: dict[str, Any]) -> None:
             table.add_row(foreign(d["feature"]), foreign(d["dimension"]), d["statistic"], stored, f"{d['exact']:.6g}")
         console.print(table)
         console.print(f"{len(differences)} stored values are not those of the data" + (", the worst 20 shown" if len(differences) > 20 else ""))
+    stale = document["stale_episodes"]
+    if stale:
+        console.print(
+            f"{len(stale)} lines of episodes_stats.jsonl are missing or are not those of their rows (episodes {foreign(', '.join(map(str, stale[:8])))})"
+        )
     for path in document["written"]:
         console.print(f"wrote {foreign(path)}")
-    if differences and not document["written"]:
+    if (differences or stale) and not document["written"]:
         console.print("repair them with --write")
 
 

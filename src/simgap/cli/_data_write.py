@@ -54,7 +54,7 @@ def merge(args: argparse.Namespace) -> int:
 
 def stats(args: argparse.Namespace) -> int:
     """Compare stored statistics with exact ones, and put the exact in their place; 1 when some are wrong and stay so."""
-    from simgap.episodes.restat import compare, dataset_statistics, stored_statistics, write_statistics
+    from simgap.episodes.restat import compare, dataset_statistics, stale_episodes, stored_statistics, write_statistics
     from simgap.errors import DataError
 
     dataset = _opened(args)
@@ -67,8 +67,14 @@ def stats(args: argparse.Namespace) -> int:
         if not args.write:
             raise
         stored, broken = None, str(error)
+    try:
+        stale = stale_episodes(dataset)
+    except DataError as error:
+        if not args.write:
+            raise
+        stale, broken = [e.index for e in dataset.entries], str(error)
     differences = compare(dataset, stored, exact) if stored is not None else []
-    paths = write_statistics(dataset, exact) if args.write and (differences or stored is None) else []
+    paths = write_statistics(dataset, exact) if args.write and (differences or stale or stored is None) else []
     document = {
         "kind": "data_stats",
         "schema": 1,
@@ -77,6 +83,7 @@ def stats(args: argparse.Namespace) -> int:
         "features": len(exact),
         "frames": dataset.n_frames,
         "differences": [d.to_json() for d in differences],
+        "stale_episodes": stale,
         "exact": exact,
         "written": [str(p) for p in paths],
         "notes": [*notes, *([broken] if broken else [])],
@@ -84,7 +91,7 @@ def stats(args: argparse.Namespace) -> int:
     if args.out is not None:
         written(args.out, document)
     emit(args, document, lambda console: show_statistics(console, document))
-    return 1 if differences and not paths else 0
+    return 1 if (differences or stale) and not paths else 0
 
 
 def split(args: argparse.Namespace) -> int:

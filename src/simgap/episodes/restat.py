@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.episodes.episode_statistics import EPISODE_STATISTICS, read_episode_statistics, worst_of
 from simgap.episodes.files import commit
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import INDEX_FEATURES, VERSION_21
@@ -142,9 +143,35 @@ def write_statistics(dataset: Dataset, exact: Mapping[str, Mapping[str, list[Any
     return written
 
 
+def stale_episodes(dataset: Dataset) -> list[int]:
+    """Return the episodes whose line in v2.1's ``episodes_stats.jsonl`` is missing or does not give their rows; none without that file.
+
+    Raises:
+        DataError: a line is no statistics of an episode.
+    """
+    path = dataset.root / "meta" / EPISODE_STATISTICS
+    if dataset.info.version != VERSION_21 or not path.is_file():
+        return []
+    lines = {e.index: e.blocks for e in read_episode_statistics(path)}
+    stale = []
+    for entry in dataset.entries:
+        blocks = lines.get(entry.index)
+        columns = {k: np.asarray(v, dtype=np.float64).reshape(len(v), -1) for k, v in dataset.columns(entry.index).items() if v.size}
+        wrong = blocks is None or any(
+            (block := blocks.get(k)) is not None and (worst_of(block, v, np.ptp(v, axis=0)) is not None or block.count not in (None, len(v)))
+            for k, v in columns.items()
+        )
+        if entry.length > 0 and wrong:
+            stale.append(entry.index)
+    return stale
+
+
 def _episode_lines(dataset: Dataset, path: Path) -> Iterator[str]:
     """Yield the lines of v2.1's file, numbers exact, images as they were."""
-    stored = {int(row["episode_index"]): row for _, row in read_json_lines(path) if isinstance(row, dict) and "episode_index" in row}
+    try:
+        stored = {int(row["episode_index"]): row for _, row in read_json_lines(path) if isinstance(row, dict) and "episode_index" in row}
+    except (DataError, ValueError, TypeError):
+        stored = {}  # written anew; the statistics of images that stood in them are lost
     for entry in dataset.entries:
         before = stored.get(entry.index, {}).get("stats", {})
         exact = {key: exact_statistics(values) for key, values in dataset.columns(entry.index).items() if values.size and key in dataset.info.features}

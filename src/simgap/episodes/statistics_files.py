@@ -45,6 +45,8 @@ class StatisticsBlock:
     """True for one value a colour channel."""
     counts: Mapping[str, int] | None = None
     """Frames and trajectories beside the block, as declared."""
+    count: int | None = None
+    """Values behind the statistics, as declared; None where the file does not say."""
 
     @property
     def name(self) -> str:
@@ -83,6 +85,16 @@ class StatisticsBlock:
                 return np.asarray(self.values[high] - self.values[low], dtype=np.float64)
         return None
 
+    def still(self) -> dict[str, list[int]]:
+        """Return the dimensions without a width for each way of scaling that has its statistics here: it divides by zero there."""
+        found: dict[str, list[int]] = {}
+        for mode, low, high in (("QUANTILES", "q01", "q99"), ("MIN_MAX", "min", "max")):
+            if low in self.values and high in self.values:
+                found[mode] = [int(k) for k in np.flatnonzero(self.values[low] == self.values[high])]
+        if (std := self.get("std")) is not None:
+            found["MEAN_STD"] = [int(k) for k in np.flatnonzero(std == 0.0)]
+        return found
+
     def constant(self) -> list[int]:
         """Return the dimensions whose stored spread is exactly zero: ``q01 == q99`` or a standard deviation of 0."""
         still = np.zeros(self.size, dtype=bool)
@@ -102,6 +114,11 @@ def read_statistics(path: Path) -> tuple[StatisticsBlock, ...]:
     if len(blocks) > _MOST_BLOCKS:
         raise DataError(f"{path} holds {len(blocks)} blocks of statistics, more than {_MOST_BLOCKS}; split the file")
     return blocks
+
+
+def blocks_in(document: Mapping[str, Any], file: str, group: str = "") -> tuple[StatisticsBlock, ...]:
+    """Return the blocks inside a parsed JSON object, under a group of this name."""
+    return tuple(_walk(document, file, (group,) if group else (), None))
 
 
 def _walk(value: Any, file: str, trail: tuple[str, ...], counts: Mapping[str, int] | None) -> Iterator[StatisticsBlock]:
@@ -135,11 +152,18 @@ def _block(value: Mapping[str, Any], file: str, trail: tuple[str, ...], counts: 
         mask=_mask(mask),
         is_image=is_image or "image" in (trail[-1] if trail else ""),
         counts=counts,
+        count=_count(value, counts),
     )
 
 
 def _mask(value: Any) -> NDArray[np.bool_] | None:
     return np.array(value, dtype=bool) if isinstance(value, list) and all(isinstance(v, bool | int) for v in value) else None
+
+
+def _count(value: Mapping[str, Any], counts: Mapping[str, int] | None) -> int | None:
+    said = value.get("count", (counts or {}).get("num_transitions"))
+    said = said[0] if isinstance(said, list) and len(said) == 1 else said
+    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
 
 
 def _numbers(value: Any) -> NDArray[np.float64] | None:
