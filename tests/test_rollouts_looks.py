@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from arm_fixtures import tiny_checkpoint
 from simgap.cli import main
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.policies.checkpoint import read_card
+from simgap.provenance import Stamp
+from simgap.rollouts import looks
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.looks import chosen_here, pooled_reports
-from simgap.rollouts.screen import screen
+from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE, screen
 from simgap.seeds import Purpose
+from simgap.statistics import ScreenVerdict, Tally
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     both = screen(second, tmp_path, workers=0)
     pooled = pooled_reports(tmp_path, both)
     assert pooled is not None
-    assert (pooled.seeds, pooled.rate.n) == ((0, 1), 4)
+    assert (pooled.seeds, pooled.rate.n, pooled.rate.anytime) == ((0, 1), 4, True)
     assert pooled.rate.successes == alone.counts.successes + both.counts.successes
     words = ["screen", str(spec.checkpoint), "--env", "arm-pick", "-n", "2", "--executor", "whole_chunk", "--purpose", "report", "--seed", "1"]
     words += ["--workers", "0", "--out", str(tmp_path)]
@@ -63,3 +68,21 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     assert "finished before and read back" in said
     assert "broken: all of the interval below 50 %" in said
     assert read_card(spec.checkpoint).hash == both.stamp.fields["policy"]
+
+
+def test_adding_reports_until_one_pleases_keeps_the_error_of_a_single_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy exactly at a bar, ten reports of 50: how often is any pooled verdict wrong?"""
+    rng, runs, most = np.random.default_rng(7), 300, 10
+    for rate, wrong in ((BROKEN_BELOW, ScreenVerdict.BROKEN), (WORTHY_ABOVE, ScreenVerdict.WORTH_HARDWARE_TIME)):
+        reports = rng.binomial(50, rate, size=(runs, most))
+        pooled = [[_pooled_after(row[: i + 1], monkeypatch) for i in range(1, most)] for row in reports.tolist()]
+        assert np.mean([wrong in row for row in pooled]) <= 0.025 + 2 * 0.009
+
+
+def _pooled_after(successes: list[int], monkeypatch: pytest.MonkeyPatch) -> ScreenVerdict:
+    stamp = Stamp(kind="rollouts", fields={"purpose": "report", "seed": 0})
+    reports = [SimpleNamespace(stamp=stamp, counts=Tally(successes=k, failures={"missed": 50 - k})) for k in successes]
+    monkeypatch.setattr(looks, "_reports_like", lambda root, report: enumerate(reports[1:], start=1))
+    found = looks.pooled_reports(Path(), reports[0])  # type: ignore[arg-type]
+    assert found is not None
+    return found.verdict

@@ -12,7 +12,7 @@ from simgap.provenance import read_json
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE, ScreenReport, read_screen
 from simgap.seeds import Purpose
-from simgap.statistics import Estimate, ScreenVerdict, screen_verdict, wilson
+from simgap.statistics import Estimate, ScreenVerdict, beta_mixture, sequential_screen_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,8 +22,9 @@ class Pooled:
     seeds: tuple[int, ...]
     """Roots of the report seeds, this one's last."""
     rate: Estimate
+    """On all of them, with an interval that holds however many reports there will be."""
     verdict: ScreenVerdict
-    """On all of them. Stopping when a report pleases still makes it a little too high."""
+    """On all of them. However often another report is added, each wrong verdict has a chance of at most 2.5 % in all."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -32,7 +33,7 @@ class Pooled:
             "seeds": list(self.seeds),
             "successes": rate.successes,
             "n": rate.n,
-            "wilson": [rate.low, rate.high],
+            "anytime": [rate.low, rate.high],
             "verdict": str(self.verdict),
             "sentence": str(rate),
         }
@@ -63,6 +64,9 @@ def chosen_here(root: Path, spec: RolloutSpec, policy: str) -> Path | None:
 def pooled_reports(root: Path, report: ScreenReport) -> Pooled | None:
     """Return a report together with earlier ones of the same policy, executor, conditions and engine on other fresh seeds; None without any.
 
+    Who adds reports until one pleases has looked several times, so the verdict and the interval are those that hold at every look. The
+    verdict for a fixed n, asked again of the pooled counts, was wrong in 3, 6 and 9 % of runs after 2, 5 and 10 looks, where 2.5 % are promised.
+
     Args:
         root: folder of screens.
         report: this one.
@@ -75,8 +79,8 @@ def pooled_reports(root: Path, report: ScreenReport) -> Pooled | None:
         return None
     counts = [r.counts for r in (*earlier.values(), report)]
     k, n = sum(c.successes for c in counts), sum(c.n for c in counts)
-    verdict = screen_verdict(k, n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
-    return Pooled(seeds=(*sorted(earlier), own), rate=wilson(k, n), verdict=verdict)
+    verdict = sequential_screen_verdict(k, n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
+    return Pooled(seeds=(*sorted(earlier), own), rate=beta_mixture(k, n), verdict=verdict)
 
 
 def _reports_like(root: Path, report: ScreenReport) -> Iterator[tuple[int, ScreenReport]]:
