@@ -54,7 +54,7 @@ from simgap.statistics.sequential import (
     ordered_pairs,
 )
 from simgap.statistics.sim_plus_real import SimPlusReal, combine, prediction_powered, suresim, two_stage
-from simgap.statistics.strata import average_difference, average_rate
+from simgap.statistics.strata import average_difference, average_rate, average_rate_exact
 from simgap.statistics.tally import Tally, tally
 
 __all__ = [
@@ -91,6 +91,7 @@ __all__ = [
     "anytime_difference",
     "average_difference",
     "average_rate",
+    "average_rate_exact",
     "benjamini_hochberg",
     "beta_mixture",
     "betting_interval",

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import ExactTest
 from simgap.statistics.correlation import Ties, leave_one_out, mmrv_rows, order_test, pearson_rows, spearman_rows
-from simgap.statistics.proportions import check_counts
+from simgap.statistics.counts import Floats, check_counts
 from simgap.statistics.quantities import Quantity
 from simgap.types import Outcome
 
@@ -75,10 +74,8 @@ def agreement_of_counts(
         draws: posterior draws.
         confidence: of the intervals.
     """
-    counts = np.array([[p.real_successes, p.real_n, p.sim_successes, p.sim_n] for p in policies], dtype=float).reshape(-1, 4)
-    for p in policies:
-        check_counts(p.real_successes, p.real_n, confidence)
-        check_counts(p.sim_successes, p.sim_n, confidence)
+    rows = [(*check_counts(p.real_successes, p.real_n, confidence), *check_counts(p.sim_successes, p.sim_n, confidence)) for p in policies]
+    counts = np.array(rows, dtype=float).reshape(-1, 4)
     if len(policies) == 0 or counts[:, [1, 3]].min() == 0:
         raise UsageError("a policy without a trial on one side, or no policy: leave it out and say so")
     kr, nr, ks, ns = counts.T

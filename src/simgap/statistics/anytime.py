@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,10 +13,9 @@ from scipy.optimize import brentq
 from scipy.special import betaln, xlog1py, xlogy
 
 from simgap.errors import UsageError
-from simgap.statistics.proportions import Estimate, check_counts
+from simgap.statistics.counts import Floats, check_confidence, check_counts, number_rows
+from simgap.statistics.proportions import Estimate
 from simgap.statistics.quantities import Quantity
-
-Floats: TypeAlias = NDArray[np.float64]
 
 BETA_MIXTURE = "Beta-mixture confidence sequence"
 BETTING = "hedged betting confidence sequence"
@@ -26,6 +25,7 @@ _HALVINGS = 50
 _STAKE, _STAKE_FIXED = 0.5, 0.9
 """Most of its capital that a bet may lose in one round; the first when n is open, the second when it is fixed."""
 _ROWS = 256
+_GRID, _NEWTON_STEPS = 512, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -81,8 +81,7 @@ def beta_mixture(k: int, n: int, confidence: float = 0.95, prior: tuple[float, f
         confidence: level at which all looks together are covered.
         prior: the Beta mixture; it moves width between rates and never validity. (1, 1) is even, (1/2, 1/2) sharper near 0 and 1.
     """
-    k, n = int(k), int(n)
-    check_counts(k, n, confidence)
+    k, n = check_counts(k, n, confidence)
     if min(prior) <= 0:
         raise UsageError(f"prior {prior}: expected two positive numbers")
     if n == 0:
@@ -131,7 +130,7 @@ def betting_interval(
 
     low = _halve(highest(0), ruled_out_at_zero=True)
     high = _halve(highest(1), ruled_out_at_zero=False)
-    width, point = bounds[1] - bounds[0], float(np.mean(np.asarray(scores, dtype=float)))
+    width, point = bounds[1] - bounds[0], float(bounds[0] + (bounds[1] - bounds[0]) * values.mean())
     if low > high:
         reason = "every mean is ruled out at some look: the mean was not constant over the trials"
         return Quantity(name=name, n=len(values), point=point, low=None, high=None, method=method, confidence=confidence, reason=reason, anytime=not fixed_n)
@@ -144,7 +143,7 @@ def betting_sequence(
 ) -> ConfidenceSequence:
     """Return the betting interval after each observation; population and assumptions as :func:`betting_interval`.
 
-    Work and memory grow with the square of the number of scores: meant for up to a few thousand.
+    Work grows with the square of the number of scores: half a second for 3,000 of them.
 
     Args:
         scores: ``(T,)`` in the order of the trials; may be empty.
@@ -153,23 +152,12 @@ def betting_sequence(
         running: intersect with all earlier intervals, which is valid and tighter; False gives each look's own interval.
     """
     values = _unit(scores, bounds, confidence)
-    limit, count = math.log(2 / (1 - confidence)), len(values)
-    low, high = np.zeros((2, count)), np.ones((2, count))  # side 0 searches the lower end, side 1 the upper
-    bets = _bets(values, 1 - confidence)
-    for start in range(0, count, _ROWS):
-        rows = slice(start, min(start + _ROWS, count))
-        seen = np.arange(count)[None, : rows.stop] <= np.arange(rows.start, rows.stop)[:, None]
-        for side in (0, 1):
-            for _ in range(_HALVINGS):
-                middle = (low[side, rows] + high[side, rows]) / 2
-                capital = (_log_factors(values[: rows.stop], middle[:, None], bets[: rows.stop])[side] * seen).sum(axis=1)
-                upward = (capital > limit) == (side == 0)
-                low[side, rows], high[side, rows] = np.where(upward, middle, low[side, rows]), np.where(upward, high[side, rows], middle)
-    lows, highs = low[0], high[1]
+    limit, bets = math.log(2 / (1 - confidence)), _bets(values, 1 - confidence)
+    lows, highs = _ends_above(values, bets, limit), 1.0 - _ends_above(1.0 - values, bets, limit)
     if running:
         lows, highs = np.maximum.accumulate(lows), np.minimum.accumulate(highs)
     width = bounds[1] - bounds[0]
-    points = np.cumsum(values) / np.arange(1, count + 1)
+    points = np.cumsum(values) / np.arange(1, len(values) + 1)
     return ConfidenceSequence(
         points=bounds[0] + width * points, lows=bounds[0] + width * lows, highs=bounds[0] + width * highs, method=BETTING, confidence=confidence
     )
@@ -208,6 +196,43 @@ def _log_factors(values: Floats, mean: float | Floats, bets: Floats, stake: floa
         return np.log1p(up * (values - mean)), np.log1p(-down * (values - mean))
 
 
+def _ends_above(values: Floats, bets: Floats, limit: float) -> Floats:
+    """Return, after each observation, the largest mean that the gambler who bets on a larger one has ruled out, 0 where none is.
+
+    The capital falls with the mean. A grid of means brackets the end after every observation in one pass; Newton's steps, kept
+    inside the bracket, then find it to the last digits.
+    """
+    count, grid = len(values), np.linspace(0.0, 1.0, _GRID + 1)
+    capital, ends, inside = np.zeros((1, _GRID + 1)), np.zeros(count), np.arange(count)
+    for start in range(0, count, _ROWS):
+        rows = np.arange(start, min(start + _ROWS, count))
+        steps = _log_factors(values[rows, None], grid, bets[rows, None])[0]
+        course = capital + np.cumsum(steps, axis=0)
+        capital = course[-1:]
+        bracket = (course > limit).sum(axis=1)  # grid points that are ruled out: a run from 0 on
+        found = rows[bracket > 0]
+        low, high = grid[bracket[bracket > 0] - 1], grid[bracket[bracket > 0]]
+        seen, middle = inside[None, : rows[-1] + 1] <= found[:, None], (low + high) / 2
+        for _ in range(_NEWTON_STEPS if len(found) else 0):
+            value, slope = _capital_and_slope(values[: rows[-1] + 1], middle[:, None], bets[: rows[-1] + 1], seen)
+            low, high = np.where(value > limit, middle, low), np.where(value > limit, high, middle)
+            step = middle - np.divide(value - limit, slope, out=np.full(len(slope), np.inf), where=slope < 0)
+            before, middle = middle, np.where((step >= low) & (step <= high), step, (low + high) / 2)
+            if np.all(np.abs(middle - before) < 1e-15):
+                break
+        ends[found] = middle
+    return ends
+
+
+def _capital_and_slope(values: Floats, mean: Floats, bets: Floats, seen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return ln of the upper gambler's capital at ``mean`` ``(R, 1)`` after the rounds seen ``(R, T)``, and its derivative by the mean."""
+    capped = bets * mean > _STAKE
+    bet = np.where(capped, _STAKE / mean, bets)
+    factor = 1.0 + bet * (values - mean)
+    slope = np.where(capped, bet * values / mean, bet) / factor
+    return np.where(seen, np.log(factor), 0.0).sum(axis=1), -np.where(seen, slope, 0.0).sum(axis=1)
+
+
 def _halve(ruled_out: Callable[[float], bool], *, ruled_out_at_zero: bool) -> float:
     """Return the end of the half-line of means that are ruled out, or the edge of [0, 1] when none is."""
     low, high = 0.0, 1.0
@@ -218,8 +243,8 @@ def _halve(ruled_out: Callable[[float], bool], *, ruled_out_at_zero: bool) -> fl
 
 
 def _unit(scores: Sequence[float] | Floats, bounds: tuple[float, float], confidence: float) -> Floats:
-    check_counts(0, 0, confidence)
-    values = np.asarray(scores, dtype=float)
+    check_confidence(confidence)
+    values = number_rows(scores, "scores")
     if values.ndim != 1 or not bounds[0] < bounds[1]:
         raise UsageError(f"scores of shape {values.shape} in {bounds}: expected one row of scores and a lower and a higher bound")
     if not np.all((values >= bounds[0]) & (values <= bounds[1])):

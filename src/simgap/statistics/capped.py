@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import Difference
-from simgap.statistics.proportions import check_counts
+from simgap.statistics.counts import Floats, check_confidence, check_share, number_rows, outcome_row, whole
 from simgap.statistics.sequential import ComparisonVerdict, difference_beside
 
 LARGEST_CAP = 300
@@ -64,7 +63,8 @@ class CappedDesign:
             losses: paired: pairs that only the old arm solved. Independent: successes of the old arm.
             n: pairs so far, 1 to ``n_max``; ask after every pair and stop at a verdict.
         """
-        if not (min(wins, losses) >= 0 and (wins + losses <= n if self.paired else max(wins, losses) <= n) and 1 <= n <= self.n_max):
+        wins, losses, n = whole(wins, "wins"), whole(losses, "losses"), whole(n, "pairs")
+        if not ((wins + losses <= n if self.paired else max(wins, losses) <= n) and 1 <= n <= self.n_max):
             raise UsageError(f"counts {wins} and {losses} after {n} pairs: impossible, or outside the design of 1 to {self.n_max} pairs")
         z = float(_score(np.array(wins), np.array(losses), n, self.paired))
         if abs(z) < self.cuts[n - 1]:
@@ -96,7 +96,6 @@ class Course:
     mean_pairs: float
 
 
-@lru_cache(maxsize=16)
 def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False, spending: float = 1.0) -> CappedDesign:
     """Return when to stop comparing two arms with at most ``n_max`` pairs.
 
@@ -116,11 +115,16 @@ def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False,
     Raises:
         UsageError: a cap outside 1 to 300, an impossible level, or a spending outside 1 to 10.
     """
-    check_counts(0, 0, confidence)
-    if not 1.0 <= spending <= 10.0:
+    level, cap = check_confidence(confidence), whole(n_max, "cap of pairs")
+    if not 1.0 <= number_rows(spending, "spending") <= 10.0:
         raise UsageError(f"spending {spending}: expected 1 (stop soon) to 10 (stop late)")
-    if not 1 <= n_max <= LARGEST_CAP:
-        raise UsageError(f"a cap of {n_max} pairs: expected 1 to {LARGEST_CAP}; beyond that compare without a cap, the difference is then small")
+    if not 1 <= cap <= LARGEST_CAP:
+        raise UsageError(f"a cap of {cap} pairs: expected 1 to {LARGEST_CAP}; beyond that compare without a cap, the difference is then small")
+    return _capped_design(cap, level, bool(paired), float(spending))
+
+
+@lru_cache(maxsize=16)
+def _capped_design(n_max: int, confidence: float, paired: bool, spending: float) -> CappedDesign:
     steps, points = _kernel(paired)
     alpha, mass, spent = _RESERVE * (1 - confidence) / 2, np.ones((len(points), 1, 1)), np.zeros(len(points))
     cuts, chances = np.full(n_max, math.inf), steps(points)
@@ -153,9 +157,10 @@ def compare_capped(new: Sequence[bool], old: Sequence[bool], design: CappedDesig
     """
     if len(new) != len(old):
         raise UsageError(f"{len(new)} outcomes against {len(old)}: expected two rows of equal length, one entry a pair")
+    y_new, y_old = outcome_row(new, "outcomes of the new arm"), outcome_row(old, "outcomes of the old arm")
     first = second = n = 0
     verdict = ComparisonVerdict.UNDECIDED
-    for y1, y0 in zip(new[: design.n_max], old[: design.n_max], strict=True):
+    for y1, y0 in zip(y_new[: design.n_max], y_old[: design.n_max], strict=True):
         n += 1
         first += bool(y1) and not (design.paired and bool(y0))
         second += bool(y0) and not (design.paired and bool(y1))
@@ -163,7 +168,7 @@ def compare_capped(new: Sequence[bool], old: Sequence[bool], design: CappedDesig
         if verdict is not ComparisonVerdict.UNDECIDED:
             break
     finished = verdict is not ComparisonVerdict.UNDECIDED or n == design.n_max
-    difference = difference_beside(verdict, new[:n], old[:n], design.confidence)
+    difference = difference_beside(verdict, y_new[:n], y_old[:n], design.confidence)
     return CappedComparison(verdict=verdict, n=n, finished=finished, difference=difference, method=design.method, confidence=design.confidence)
 
 
@@ -176,8 +181,9 @@ def course_of(design: CappedDesign, new: float, old: float, discordant: float | 
         old: success rate of the old arm.
         discordant: paired designs only: the chance that a pair differs, at least ``abs(new - old)``.
     """
-    if not (0.0 <= new <= 1.0 and 0.0 <= old <= 1.0) or design.paired != (discordant is not None):
-        raise UsageError(f"rates {new} and {old}, discordant {discordant}: expected rates in [0, 1], and discordant for a paired design alone")
+    new, old = check_share(new, "rate of the new arm"), check_share(old, "rate of the old arm")
+    if design.paired != (discordant is not None):
+        raise UsageError(f"discordant {discordant}: expected a share of pairs for a paired design, and None for independent arms")
     if discordant is None:
         chances = (new * old, new * (1 - old), (1 - new) * old, (1 - new) * (1 - old))
     else:

@@ -10,8 +10,8 @@ from scipy.stats import beta
 from scipy.stats import t as student
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
-from simgap.statistics.proportions import Estimate, check_counts, clopper_pearson
+from simgap.statistics.counts import Floats, check_confidence, count_rows, whole
+from simgap.statistics.proportions import Estimate, clopper_pearson
 from simgap.statistics.quantities import Quantity
 
 KORN_GRAUBARD = "Korn-Graubard (Clopper-Pearson at effective n)"
@@ -80,9 +80,9 @@ def clustered_rate(successes: Sequence[int], sizes: Sequence[int], confidence: f
         sizes: trials that count of each cluster; clusters of 0 are ignored.
         confidence: two-sided level.
     """
+    check_confidence(confidence)
     k, m = _clusters(successes, sizes)
     total, n = int(k.sum()), int(m.sum())
-    check_counts(total, n, confidence)
     if n == 0 or len(m) < 2:
         reason = "no trial counts (n = 0)" if n == 0 else "one cluster says nothing about others"
         return Estimate(successes=total, n=n, point=total / n if n else None, low=None, high=None, method=KORN_GRAUBARD, confidence=confidence, reason=reason)
@@ -122,7 +122,8 @@ def cluster_bootstrap(
         draws: bootstrap draws.
         confidence: of the interval.
     """
-    check_counts(0, 0, confidence)
+    check_confidence(confidence)
+    whole(draws, "draws", least=1)
     rows = np.asarray(clusters, dtype=float)
     method = f"bootstrap of {len(rows)} clusters, {draws} draws"
 
@@ -147,7 +148,7 @@ def cluster_bootstrap(
 
 
 def _clusters(successes: Sequence[int], sizes: Sequence[int]) -> tuple[Floats, Floats]:
-    k, m = np.asarray(successes, dtype=float), np.asarray(sizes, dtype=float)
+    k, m = count_rows(successes, "successes"), count_rows(sizes, "cluster sizes")
     if k.shape != m.shape or k.ndim != 1 or not np.all((k >= 0) & (k <= m)):
         raise UsageError(f"successes {list(successes)} of {list(sizes)}: expected one count a cluster with 0 <= successes <= size")
     return k[m > 0], m[m > 0]

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 from scipy.stats import barnard_exact, boschloo_exact, fisher_exact
 
 from simgap.errors import UsageError
-from simgap.statistics.proportions import check_counts, wilson
+from simgap.statistics.counts import check_counts
+from simgap.statistics.proportions import wilson
 
 Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 """``greater``: the first (new) rate is above the second (old); ``less``: below."""
@@ -65,8 +66,8 @@ def newcombe_difference(k1: int, n1: int, k2: int, n2: int, confidence: float = 
 
     Source: Newcombe, Statistics in Medicine 17 (1998) 873-890, method 10.
     """
-    check_counts(k1, n1, confidence)
-    check_counts(k2, n2, confidence)
+    k1, n1 = check_counts(k1, n1, confidence)
+    k2, n2 = check_counts(k2, n2, confidence)
     method = "Newcombe hybrid score"
     first, second = wilson(k1, n1, confidence), wilson(k2, n2, confidence)
     if first.point is None or first.low is None or first.high is None or second.point is None or second.low is None or second.high is None:
@@ -96,8 +97,8 @@ def exact_independence(k1: int, n1: int, k2: int, n2: int, method: str = "boschl
         method: ``boschloo``, ``barnard`` or ``fisher``.
         alternative: ``two-sided``; ``greater`` asks whether the first arm is better, ``less`` whether it is worse.
     """
-    check_counts(k1, n1, 0.95)
-    check_counts(k2, n2, 0.95)
+    k1, n1 = check_counts(k1, n1, 0.95)
+    k2, n2 = check_counts(k2, n2, 0.95)
     names = {"boschloo": "Boschloo exact", "fisher": "Fisher exact", "barnard": "Barnard exact"}
     if method not in names:
         raise UsageError(f"unknown exact test {method!r}; known: {', '.join(names)}")

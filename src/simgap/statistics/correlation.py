@@ -14,24 +14,30 @@ import numpy as np
 from scipy.stats import rankdata
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import ExactTest
+from simgap.statistics.counts import Floats, number_rows, whole
 
-Ties: TypeAlias = Literal["simpler", "strict"]
+Ties: TypeAlias = Literal["simpler", "less", "strict"]
+"""``simpler``: "better" is ``>``, as in SIMPLER's released code; ``less``: "worse" is ``<``; ``strict``: only reversed orders count."""
+Weight: TypeAlias = Literal["real", "sim"]
+"""Which side's gap is counted: ``real`` by definition; ``sim`` is what the released code computes when its arguments are swapped."""
 
 _ENUMERATED = 8
 """Up to this many policies all orders are tried (8! = 40,320)."""
 
 
-def mmrv(*, real: Sequence[float] | Floats, sim: Sequence[float] | Floats, ties: Ties = "simpler") -> float | None:
+def mmrv(*, real: Sequence[float] | Floats, sim: Sequence[float] | Floats, ties: Ties = "simpler", weight: Weight = "real") -> float | None:
     """Return the mean maximum rank violation: how much real performance a pair ordered wrongly by the simulator is apart.
 
     ``violation(i, j)`` is ``|real_i - real_j|`` if the two disagree on the order of i and j, else 0; MMRV is the mean over i of the largest
-    over j. In the unit of ``real``, from 0 (no violation) to the range of ``real``. The weight is the **real** gap: with the arguments
-    swapped it is the simulated one, and published values exist that only come out that way.
+    over j. In the unit of ``real``, from 0 (no violation) to the range of ``real``.
 
-    Ties. ``simpler`` is the published code: "i is better than j" means ``>`` on either side, so a tie in the simulator that is none in
-    reality counts for one of the two policies. ``strict`` counts only reversed orders and never punishes a simulator that says
+    Two definitions are in print. SIMPLER's weighs a violation by the **real** gap (``weight="real"``). With the arguments of its code
+    swapped it is the **simulated** gap (``weight="sim"``), and some published values only come out that way. Say which.
+
+    Ties. ``simpler`` is the released code: "i is better than j" means ``>`` on either side, so a tie in the simulator that is none in
+    reality counts for one of the two policies. ``less`` is the same with ``<``, as the equation is printed elsewhere: it counts for the
+    other one. ``strict`` counts only reversed orders and never punishes a simulator that says
     nothing: one that ties all policies scores 0, a perfect score. Without ties both agree. Say which, and count the ties.
 
     Population: policies with known rates. Of measured rates it is biased upwards: a perfect simulator scores above 0 by noise alone, see
@@ -43,11 +49,14 @@ def mmrv(*, real: Sequence[float] | Floats, sim: Sequence[float] | Floats, ties:
         real: ``(K,)`` performance in reality.
         sim: ``(K,)`` performance of the same policies in simulation, in any unit: only its order is used.
         ties: the rule for equal values.
+        weight: the side whose gap is counted.
     """
     r, s = _rows(real, sim)
+    if weight not in ("real", "sim"):
+        raise UsageError(f"unknown weight {weight!r}; known: real, sim")
     if r.shape[-1] == 0:
         return None
-    return float(mmrv_rows(r, s, ties))
+    return float(mmrv_rows(r, s, ties) if weight == "real" else mmrv_rows(s, r, ties))
 
 
 def mmrv_rows(real: Floats, sim: Floats, ties: Ties = "simpler") -> Floats:
@@ -58,8 +67,10 @@ def mmrv_rows(real: Floats, sim: Floats, ties: Ties = "simpler") -> Floats:
         wrong = gap * shown < 0
     elif ties == "simpler":
         wrong = (gap > 0) != (shown > 0)
+    elif ties == "less":
+        wrong = (gap < 0) != (shown < 0)
     else:
-        raise UsageError(f"unknown rule for ties {ties!r}; known: simpler, strict")
+        raise UsageError(f"unknown rule for ties {ties!r}; known: simpler, less, strict")
     value: Floats = np.where(wrong, np.abs(gap), 0.0).max(axis=-1).mean(axis=-1)
     return value
 
@@ -140,6 +151,7 @@ def order_test(*, real: Sequence[float] | Floats, sim: Sequence[float] | Floats,
         orders = np.array(list(permutations(range(count))))
         p_value = float(np.mean(ranks_s[orders] @ ranks_r >= seen))
         return ExactTest(p_value=p_value, method=f"{method}, all orders", n=count, alternative="greater")
+    whole(draws, "draws", least=1)
     if rng is None:
         raise UsageError(f"{count} policies have too many orders to enumerate: pass rng= to draw some")
     hits = int(np.sum(rng.permuted(np.tile(ranks_s, (draws, 1)), axis=1) @ ranks_r >= seen))
@@ -147,7 +159,7 @@ def order_test(*, real: Sequence[float] | Floats, sim: Sequence[float] | Floats,
 
 
 def _rows(real: Sequence[float] | Floats, sim: Sequence[float] | Floats) -> tuple[Floats, Floats]:
-    r, s = np.asarray(real, dtype=float), np.asarray(sim, dtype=float)
+    r, s = number_rows(real, "real rates"), number_rows(sim, "simulated rates")
     if r.shape != s.shape or r.ndim != 1:
         raise UsageError(f"{r.shape} real against {s.shape} simulated values: expected one of each for every policy")
     if not (np.all(np.isfinite(r)) and np.all(np.isfinite(s))):

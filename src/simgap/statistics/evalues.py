@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaln, xlog1py, xlogy
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
-from simgap.statistics.proportions import check_counts
+from simgap.statistics.counts import Floats, check_confidence, check_share, count_rows, outcome_row
 
 _UNDERFLOW = 1e-200
 _SMOOTHING = 0.18
@@ -54,7 +53,10 @@ def log_e_below(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
     Population: trials whose chance of success given all earlier ones is at least the threshold under the null, constant or not.
     0 at n = 0. At n = 1 a failure gives ``ln((1 - threshold / 2) / (1 - threshold))``. Depends on the counts alone.
     """
-    k_, n_ = np.asarray(k, dtype=float), np.asarray(n, dtype=float)
+    return _log_e_below(*_counts(k, n), check_share(threshold, "threshold", ends=False))
+
+
+def _log_e_below(k_: Floats, n_: Floats, threshold: float) -> Floats:
     mass = betainc(k_ + 1, n_ - k_ + 1, threshold)
     with np.errstate(divide="ignore"):
         log_e: Floats = betaln(k_ + 1, n_ - k_ + 1) + np.log(mass) - xlogy(k_ + 1, threshold) - xlog1py(n_ - k_, -threshold)
@@ -68,7 +70,8 @@ def log_e_below(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
 
 def log_e_above(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
     """Return ln of the e-value against "the success rate is at most ``threshold``": :func:`log_e_below` of the failures."""
-    return log_e_below(np.subtract(n, k), n, 1 - threshold)
+    k_, n_ = _counts(k, n)
+    return _log_e_below(n_ - k_, n_, 1 - check_share(threshold, "threshold", ends=False))
 
 
 def log_e_paired(wins: ArrayLike, losses: ArrayLike) -> Floats:
@@ -79,7 +82,8 @@ def log_e_paired(wins: ArrayLike, losses: ArrayLike) -> Floats:
 
     0 without a discordant pair. Swap the arguments for "the old arm is not better".
     """
-    return log_e_above(wins, np.add(wins, losses), 0.5)
+    won, lost = count_rows(wins, "wins"), count_rows(losses, "losses")
+    return _log_e_below(lost, won + lost, 0.5)
 
 
 def log_e_blocks(new: ArrayLike, old: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -100,7 +104,9 @@ def log_e_blocks(new: ArrayLike, old: ArrayLike) -> tuple[Floats, Floats, Floats
     Returns:
         Three arrays ``(..., T)``.
     """
-    y1, y0 = np.asarray(new, dtype=float), np.asarray(old, dtype=float)
+    y1, y0 = count_rows(new, "outcomes of the new arm"), count_rows(old, "outcomes of the old arm")
+    if y1.shape != y0.shape or np.any(np.maximum(y1, y0) > 1):
+        raise UsageError(f"outcomes of shapes {y1.shape} and {y0.shape}: expected 0 and 1, one of each arm in every block")
     a, b = _rate_before(y1), _rate_before(y0)
     m = (a + b) / 2
     gain = y1 * np.log(a / m) + (1 - y1) * np.log((1 - a) / (1 - m)) + y0 * np.log(b / m) + (1 - y0) * np.log((1 - b) / (1 - m))
@@ -131,12 +137,10 @@ def threshold_test(outcomes: Iterable[bool], threshold: float, direction: Litera
     Raises:
         UsageError: a threshold or level out of range, or an unknown direction.
     """
-    check_counts(0, 0, confidence)
-    if not 0.0 < threshold < 1.0:
-        raise UsageError(f"threshold {threshold}: expected a rate strictly between 0 and 1")
+    check_confidence(confidence)
     if direction not in ("below", "above"):
         raise UsageError(f"direction {direction!r}: expected below or above")
-    successes = np.cumsum(np.fromiter((bool(o) for o in outcomes), dtype=float))
+    successes = np.cumsum(outcome_row(outcomes))
     trials = np.arange(1, len(successes) + 1)
     log_e = (log_e_below if direction == "below" else log_e_above)(successes, trials, threshold)
     words = f"the success rate is at {'least' if direction == 'below' else 'most'} {threshold:g}"
@@ -175,6 +179,13 @@ def _log_e_by_series(k: Floats, n: Floats, threshold: float) -> Floats:
         total, j = total + term, j + 1
     log_e: Floats = math.log1p(-threshold) - np.log(k + 1) + np.log(total)
     return log_e
+
+
+def _counts(k: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
+    k_, n_ = count_rows(k, "successes"), count_rows(n, "trials")
+    if np.any(k_ > n_):
+        raise UsageError("more successes than trials: expected 0 <= successes <= n; count voids separately")
+    return k_, n_
 
 
 def _rate_before(outcomes: Floats) -> Floats:

@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import ExactTest
-from simgap.statistics.proportions import check_counts
+from simgap.statistics.counts import Floats, check_confidence, number_rows, whole
+from simgap.statistics.proportions import clopper_pearson
 from simgap.statistics.quantities import Quantity
+
+_STEPS = 40
+"""Values tried along each family of shares."""
+_EDGE = 1e-12
+LARGEST_CLASSES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +42,7 @@ def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
     Args:
         sample: ``(n,)`` in any order, finite.
     """
-    values = np.asarray(sample, dtype=float)
+    values = number_rows(sample, "a sample")
     if values.ndim != 1 or not np.all(np.isfinite(values)):
         raise UsageError(f"a sample of shape {values.shape}: expected one row of finite numbers")
     if len(values) == 0:
@@ -87,6 +92,7 @@ def dip_test(sample: Sequence[float] | Floats, *, rng: np.random.Generator, draw
         rng: generator of the uniform samples.
         draws: uniform samples; the smallest possible p is ``1 / (draws + 1)``.
     """
+    draws = whole(draws, "draws", least=1)
     dip, method = dip_statistic(sample), f"Hartigan's dip, {draws} uniform samples"
     if dip is None:
         return DipTest(dip=None, test=ExactTest(p_value=None, method=method, reason="no value (n = 0)", n=0, alternative="greater"))
@@ -97,35 +103,68 @@ def dip_test(sample: Sequence[float] | Floats, *, rng: np.random.Generator, draw
 
 
 def class_entropy(
-    counts: Mapping[str, int] | Sequence[int], classes: int, *, rng: np.random.Generator, draws: int = 4000, confidence: float = 0.95
+    counts: Mapping[str, int] | Sequence[int], classes: int, *, rng: np.random.Generator, draws: int = 1000, confidence: float = 0.95
 ) -> Quantity:
     """Return how evenly a set of known modes is used: Shannon entropy over its largest value, 0 (one mode only) to 1 (all alike).
 
     Population: independent rollouts of one context, usually the successful ones, each labelled with one of ``classes`` modes known beforehand.
     Report it apart from the success rate: a policy that always takes one way can succeed always. The point is the plug-in value, which is too
-    low by about ``(classes - 1) / (2 n ln classes)``; the interval is of draws from the Dirichlet(1/2) posterior, widened to hold the point.
+    low by about ``(classes - 1) / (2 n ln classes)``. The interval holds every value that the plug-in does not contradict (each tail at half of
+    the error), so even use lies inside it when use is even. With two classes it is the image of Clopper-Pearson's interval of the
+    share and covers at least its level. With more the shares behind a value are taken from three families: powers of the
+    observed shares, one larger class among equal ones, and some classes only; measured for 95 %: .95 to 1.00.
 
     Undefined at n = 0 and with fewer than two classes. At n = 1 the point is 0 and the interval says nothing.
 
     Args:
         counts: rollouts of each mode; modes that did not occur may be left out.
         classes: number of modes that are possible.
-        rng: generator of the draws.
-        draws: posterior draws.
+        rng: generator of the draws, which more than two classes need.
+        draws: counts drawn for each value that is tried.
         confidence: of the interval.
     """
-    check_counts(0, 0, confidence)
-    seen = np.asarray(list(counts.values()) if isinstance(counts, Mapping) else list(counts), dtype=float)
-    if classes < len(seen) or np.any(seen < 0):
-        raise UsageError(f"counts {seen.tolist()} of {classes} classes: expected counts of at most that many modes")
-    n, name, method = int(seen.sum()), "normalised class entropy", "Dirichlet posterior"
+    check_confidence(confidence)
+    classes, draws = whole(classes, "classes", most=LARGEST_CLASSES), whole(draws, "draws", least=1)
+    values = list(counts.values()) if isinstance(counts, Mapping) else list(counts)
+    seen = [whole(value, "rollouts of a mode") for value in values]
+    if classes < len(seen):
+        raise UsageError(f"counts {seen} of {classes} classes: expected counts of at most that many modes")
+    n, name = sum(seen), "normalised class entropy"
+    method = "Clopper-Pearson of the share" if classes == 2 else f"values that the counts do not contradict, {draws} draws of each"
     if n == 0 or classes < 2:
         reason = "no rollout (n = 0)" if n == 0 else "fewer than two classes"
         return Quantity(name=name, n=n, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason)
-    full = np.concatenate([seen, np.zeros(classes - len(seen))])
+    full = np.array(seen + [0] * (classes - len(seen)), dtype=float)
     point = float(_entropy(full / n))
-    low, high = np.quantile(_entropy(rng.dirichlet(full + 0.5, size=draws)), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Quantity(name=name, n=n, point=point, low=min(float(low), point), high=max(float(high), point), method=method, confidence=confidence)
+    low, high = _two_ways(seen[0], n, confidence) if classes == 2 else _many_ways(full, n, point, rng, draws, confidence)
+    return Quantity(name=name, n=n, point=point, low=min(low, point), high=max(high, point), method=method, confidence=confidence)
+
+
+def _two_ways(first: int, n: int, confidence: float) -> tuple[float, float]:
+    share = clopper_pearson(first, n, confidence)
+    ends = np.array([share.low, share.high], dtype=float)
+    values = _entropy(np.stack([ends, 1 - ends], axis=1))
+    return float(values.min()), 1.0 if ends[0] <= 0.5 <= ends[1] else float(values.max())
+
+
+def _many_ways(counts: Floats, n: int, point: float, rng: np.random.Generator, draws: int, confidence: float) -> tuple[float, float]:
+    """Return the ends of the values, along three families of shares, of which the plug-in lies in neither tail; one step of the grid wider."""
+    classes, steps, tail = len(counts), np.linspace(0.0, 1.0, _STEPS), (1 - confidence) / 2
+    smooth = np.sort((counts + 0.5) / (n + classes / 2))[::-1]
+    powers = (smooth / smooth[0]) ** np.tan(np.clip(steps, 0, 1 - 1e-3) * math.pi / 2)[:, None]
+    larger = np.full((_STEPS, classes), 1.0) * (1 - steps)[:, None] / classes
+    larger[:, 0] += steps
+    some = np.clip((1 + (1 - steps) * (classes - 1))[:, None] - np.arange(classes), 0.0, 1.0)
+    ends = [point]
+    for family in (powers, larger, some):
+        shares = family / family.sum(axis=1, keepdims=True)
+        drawn = _entropy(rng.multinomial(n, shares, size=(draws, _STEPS)) / n)
+        below, above = (1 + (drawn <= point + _EDGE).sum(axis=0)) / (draws + 1), (1 + (drawn >= point - _EDGE).sum(axis=0)) / (draws + 1)
+        kept = np.flatnonzero((below >= tail) & (above >= tail))
+        if len(kept):
+            wider = [max(int(kept[0]) - 1, 0), min(int(kept[-1]) + 1, _STEPS - 1)]
+            ends += _entropy(shares[wider]).tolist()
+    return min(ends), max(ends)
 
 
 def _entropy(shares: Floats) -> Floats:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
+from simgap.statistics.counts import Floats, number_rows
 
 
 def bonferroni(p_values: Sequence[float]) -> list[float]:
@@ -90,7 +90,7 @@ def _absorbed(columns: list[set[int]]) -> list[set[int]]:
 
 
 def _checked(p_values: Sequence[float]) -> Floats:
-    p = np.asarray(p_values, dtype=float)
+    p = number_rows(p_values, "p-values")
     if p.ndim != 1 or not np.all((p >= 0) & (p <= 1)):
         raise UsageError(f"p-values {list(p_values)}: expected a row of numbers in [0, 1]; leave undefined ones out and say so")
     return p

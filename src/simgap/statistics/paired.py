@@ -12,7 +12,8 @@ from scipy.stats import binom, binomtest, norm
 from simgap.errors import UsageError
 from simgap.statistics.agreeing import mcnemar_interval, restricted_variance
 from simgap.statistics.comparisons import ALTERNATIVES, Alternative, Difference, ExactTest
-from simgap.statistics.proportions import check_counts, wilson
+from simgap.statistics.counts import check_confidence, check_counts, whole
+from simgap.statistics.proportions import wilson
 from simgap.types import Outcome
 
 
@@ -94,10 +95,9 @@ def paired_difference(n11: int, n10: int, n01: int, n00: int, *, dropped: int = 
         dropped: conditions without a pair that counts, carried through for the report.
         confidence: two-sided level.
     """
-    counts = PairCounts(n11=n11, n10=n10, n01=n01, n00=n00, dropped=dropped)
-    if min(n11, n10, n01, n00, dropped) < 0:
-        raise UsageError(f"negative count in {counts}: expected counts of pairs")
-    check_counts(0, counts.n, confidence)
+    n11, n10, n01, n00 = _table(n11, n10, n01, n00)
+    counts = PairCounts(n11=n11, n10=n10, n01=n01, n00=n00, dropped=whole(dropped, "dropped pairs"))
+    check_confidence(confidence)
     method = "paired score, agrees with McNemar's exact test"
     if counts.n == 0:
         undefined = Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="no pair counts (n = 0)", n=0)
@@ -129,8 +129,7 @@ def mcnemar(n10: int, n01: int, *, mid_p: bool = False, alternative: Alternative
         mid_p: subtract half the probability of the observed table (each tail).
         alternative: ``greater`` asks whether the new one is better.
     """
-    if min(n10, n01) < 0:
-        raise UsageError(f"discordant pairs {n10} and {n01}: expected counts of pairs")
+    n10, n01 = whole(n10, "discordant pairs n10"), whole(n01, "discordant pairs n01")
     if alternative not in ALTERNATIVES:
         raise UsageError(f"unknown alternative {alternative!r}; known: {', '.join(ALTERNATIVES)}")
     method, total = "McNemar mid-p" if mid_p else "McNemar exact", n10 + n01
@@ -153,10 +152,9 @@ def newcombe_paired(n11: int, n10: int, n01: int, n00: int, confidence: float = 
 
     Source: Newcombe, Statistics in Medicine 17 (1998) 2635-2650, method 10.
     """
+    n11, n10, n01, n00 = _table(n11, n10, n01, n00)
+    check_confidence(confidence)
     n = n11 + n10 + n01 + n00
-    if min(n11, n10, n01, n00) < 0:
-        raise UsageError(f"negative count in {(n11, n10, n01, n00)}: expected counts of pairs")
-    check_counts(0, n, confidence)
     method = "Newcombe paired hybrid score"
     new, old = wilson(n11 + n10, n, confidence), wilson(n11 + n01, n, confidence)
     if new.point is None or new.low is None or new.high is None or old.point is None or old.low is None or old.high is None:
@@ -177,8 +175,17 @@ def tango_interval(n10: int, n01: int, n: int, confidence: float = 0.95) -> tupl
 
     Needs n >= 1. Ends at exactly -1 or 1 where no difference up to there is rejected.
     """
+    n10, n = check_counts(n10, n, confidence)
+    n01, n = check_counts(n01, n, confidence)
+    if n == 0 or n10 + n01 > n:
+        raise UsageError(f"{n10} and {n01} discordant pairs of {n}: expected at least one pair and no more discordant ones than pairs")
     z = float(norm.ppf(0.5 + confidence / 2))
     return -_tango_upper(n01, n10, n, z), _tango_upper(n10, n01, n, z)
+
+
+def _table(*counts: int) -> tuple[int, int, int, int]:
+    n11, n10, n01, n00 = (whole(count, f"pairs {name}") for name, count in zip(("n11", "n10", "n01", "n00"), counts, strict=True))
+    return n11, n10, n01, n00
 
 
 def _tango_upper(b: int, c: int, n: int, z: float) -> float:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from scipy.stats import norm
 
 from simgap.errors import UsageError
+from simgap.statistics.counts import check_confidence, check_share, whole
 from simgap.statistics.proportions import clopper_pearson
 
 
@@ -32,7 +33,8 @@ def screen_verdict(k: int, n: int, *, broken_below: float, worthy_above: float, 
     Raises:
         UsageError: the bars are not 0 <= broken_below <= worthy_above <= 1.
     """
-    if not 0.0 <= broken_below <= worthy_above <= 1.0:
+    broken_below, worthy_above = check_share(broken_below, "broken_below"), check_share(worthy_above, "worthy_above")
+    if not broken_below <= worthy_above:
         raise UsageError(f"bars {broken_below} and {worthy_above}: expected 0 <= broken_below <= worthy_above <= 1")
     estimate = clopper_pearson(k, n, confidence)
     if estimate.high is not None and estimate.high < broken_below:
@@ -54,8 +56,8 @@ def trials_needed(p0: float, p1: float, alpha: float = 0.05, power: float = 0.8)
     Raises:
         UsageError: a rate, level or power out of range, or equal rates.
     """
-    if not (0.0 <= p0 <= 1.0 and 0.0 <= p1 <= 1.0) or not (0.0 < alpha < 1.0 and 0.0 < power < 1.0):
-        raise UsageError(f"p0={p0}, p1={p1}, alpha={alpha}, power={power}: expected rates in [0, 1], alpha and power in (0, 1)")
+    p0, p1 = check_share(p0, "rate p0"), check_share(p1, "rate p1")
+    alpha, power = check_share(alpha, "alpha", ends=False), check_share(power, "power", ends=False)
     if p0 == p1:
         raise UsageError(f"p0 = p1 = {p0}: no number of trials tells equal rates apart; say which difference matters")
     gap, mean = abs(p1 - p0), (p0 + p1) / 2
@@ -70,6 +72,7 @@ def visible_difference(p0: float, n: int, alpha: float = 0.05, power: float = 0.
     Same population and approximation as :func:`trials_needed`, solved for the difference. None at n = 0 and n = 1, and
     wherever even a rise to 1 would need more trials.
     """
+    n, p0 = whole(n, "trials"), check_share(p0, "rate p0")
     if n < 2 or p0 >= 1.0 or trials_needed(p0, 1.0, alpha, power) > n:
         return None
     low, high = 1e-4, 1.0 - p0
@@ -87,8 +90,7 @@ def perfect_run_for(target: float, confidence: float = 0.95) -> int:
     Raises:
         UsageError: target or confidence outside (0, 1).
     """
-    if not (0.0 < target < 1.0 and 0.0 < confidence < 1.0):
-        raise UsageError(f"target {target}, confidence {confidence}: expected both between 0 and 1")
+    target, confidence = check_share(target, "target", ends=False), check_confidence(confidence)
     return math.ceil(math.log(1 - confidence) / math.log(target) - 1e-12)
 
 
@@ -97,7 +99,8 @@ def what_n_cannot_show(n: int, confidence: float = 0.95) -> str:
 
     Population: one arm of n independent trials, and two such arms. At n = 0 it says that nothing can be shown.
     """
-    if n <= 0:
+    n = whole(n, "trials")
+    if n == 0:
         return "No trials: nothing can be shown."
     perfect = clopper_pearson(n, n, confidence)
     middle = clopper_pearson(n // 2, n, confidence)

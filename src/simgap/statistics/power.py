@@ -11,9 +11,9 @@ import numpy as np
 from scipy.stats import binom, hypergeom
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
+from simgap.statistics.counts import Floats, check_counts, check_share, whole
 from simgap.statistics.paired import mcnemar
-from simgap.statistics.proportions import Estimate, check_counts, clopper_pearson, clopper_pearson_bound
+from simgap.statistics.proportions import Estimate, clopper_pearson, clopper_pearson_bound
 
 TestName: TypeAlias = Literal["boschloo", "barnard", "fisher"]
 
@@ -77,7 +77,7 @@ def limits_of(n: int, *, base_rate: float = 0.5, discordant: float = 0.2, confid
         confidence: of intervals, and one minus the two-sided error of tests.
         power: chance with which a difference should show.
     """
-    check_counts(0, n, confidence)
+    n = check_counts(0, n, confidence)[1]
     perfect = clopper_pearson_bound(n, n, confidence)
     zero = clopper_pearson_bound(0, n, confidence, side="upper")
     middle = clopper_pearson(n // 2, n, confidence)
@@ -110,9 +110,7 @@ def failures_allowed(n: int, target: float, confidence: float = 0.95) -> int | N
 
     Population: independent trials at a fixed n; the number is fixed before the first trial. None at n = 0.
     """
-    if not 0.0 < target < 1.0:
-        raise UsageError(f"target {target}: expected a rate between 0 and 1")
-    check_counts(0, n, confidence)
+    target, n = check_share(target, "target", ends=False), check_counts(0, n, confidence)[1]
     if n == 0:
         return None
     # lower bound of k of n is at least the target exactly when P(X >= k | target) <= 1 - confidence
@@ -123,8 +121,7 @@ def failures_allowed(n: int, target: float, confidence: float = 0.95) -> int | N
 
 def width_of(n: int, rate: float, confidence: float = 0.95) -> float | None:
     """Return the width of the exact interval if the observed rate were nearest to ``rate``; None at n = 0."""
-    if not 0.0 <= rate <= 1.0:
-        raise UsageError(f"rate {rate}: expected a number in [0, 1]")
+    rate, n = check_share(rate, "rate"), check_counts(0, n, confidence)[1]
     estimate = clopper_pearson(round(n * rate), n, confidence)
     return None if estimate.low is None or estimate.high is None else estimate.high - estimate.low
 
@@ -138,8 +135,7 @@ def trials_for_width(width: float, rate: float = 0.5, confidence: float = 0.95) 
     Raises:
         UsageError: a width outside (0, 1), a rate outside [0, 1], or a width that needs more than a million trials.
     """
-    if not 0.0 < width < 1.0 or not 0.0 <= rate <= 1.0:
-        raise UsageError(f"width {width} at rate {rate}: expected a width in (0, 1) and a rate in [0, 1]")
+    width, rate = check_share(width, "width", ends=False), check_share(rate, "rate")
     check_counts(0, 0, confidence)
 
     def fits(n: int) -> bool:
@@ -171,10 +167,9 @@ def power_of(p0: float, p1: float, n0: int, n1: int | None = None, *, alpha: flo
         alpha: two-sided level.
         test: ``boschloo``, ``barnard`` (pooled score) or ``fisher``.
     """
-    n1 = n0 if n1 is None else n1
-    if not (0.0 <= p0 <= 1.0 and 0.0 <= p1 <= 1.0 and 0.0 < alpha < 1.0):
-        raise UsageError(f"p0={p0}, p1={p1}, alpha={alpha}: expected rates in [0, 1] and a level in (0, 1)")
-    if not (0 <= n0 <= LARGEST_ARM and 0 <= n1 <= LARGEST_ARM):
+    n0, n1 = whole(n0, "trials of the first arm"), whole(n0 if n1 is None else n1, "trials of the second arm")
+    p0, p1, alpha = check_share(p0, "rate p0"), check_share(p1, "rate p1"), check_share(alpha, "alpha", ends=False)
+    if max(n0, n1) > LARGEST_ARM:
         raise UsageError(f"arms of {n0} and {n1}: expected 0 to {LARGEST_ARM} trials; for more use trials_needed")
     if 0 in (n0, n1):
         return 0.0
@@ -208,7 +203,9 @@ def power_of_paired(n: int, rise: float, discordant: float, *, alpha: float = 0.
         discordant: share of pairs on which the two would differ without the rise.
         alpha: two-sided level.
     """
-    if min(rise, discordant) < 0 or rise + discordant > 1 + 1e-9 or n < 0:
+    n, rise, discordant = whole(n, "pairs"), check_share(rise, "rise"), check_share(discordant, "discordant share")
+    alpha = check_share(alpha, "alpha", ends=False)
+    if rise + discordant > 1 + 1e-9:
         raise UsageError(f"n={n}, rise={rise}, discordant={discordant}: expected shares of pairs that add up to at most 1")
     total = min(rise + discordant, 1.0)
     if n == 0 or total == 0:
@@ -224,7 +221,7 @@ def detectable_rise_paired(n: int, base_rate: float, *, discordant: float = 0.2,
 
     Population: as :func:`power_of_paired`. The less equal arms would differ on the same conditions, the more pairing helps.
     """
-    most = min(1.0 - base_rate, 1.0 - discordant)
+    most = min(1.0 - check_share(base_rate, "base rate"), 1.0 - check_share(discordant, "discordant share"))
     if most <= 0 or power_of_paired(n, most, discordant, alpha=alpha) < power:
         return None
     low, high = 0.0, most

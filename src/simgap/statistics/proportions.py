@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from scipy.stats import beta, binomtest
 
 from simgap.errors import UsageError
+from simgap.statistics.counts import check_counts
 
 WILSON = "Wilson"
 CLOPPER_PEARSON = "Clopper-Pearson"
@@ -52,18 +53,6 @@ class Estimate:
 
 
 IntervalMethod: TypeAlias = Callable[[int, int, float], Estimate]
-
-
-def check_counts(k: int, n: int, confidence: float) -> None:
-    """Raise unless ``0 <= k <= n`` and the confidence level lies strictly between 0 and 1.
-
-    Raises:
-        UsageError: names the value that is impossible.
-    """
-    if not 0 <= k <= n:
-        raise UsageError(f"{k} successes of {n} trials is impossible: expected 0 <= successes <= n; count voids separately")
-    if not 0.0 < confidence < 1.0:
-        raise UsageError(f"confidence {confidence} is impossible: expected a number between 0 and 1, for example 0.95")
 
 
 def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
@@ -116,8 +105,7 @@ def jeffreys(k: int, n: int, confidence: float = 0.95) -> Estimate:
         n: trials that count (no voids).
         confidence: two-sided level.
     """
-    k, n = int(k), int(n)
-    check_counts(k, n, confidence)
+    k, n = check_counts(k, n, confidence)
     if n == 0:
         return _undefined(JEFFREYS, confidence)
     tail = (1 - confidence) / 2
@@ -142,8 +130,7 @@ def clopper_pearson_bound(k: int, n: int, confidence: float = 0.95, side: Litera
         confidence: one-sided level.
         side: which end is bounded; the other end is 0 or 1.
     """
-    k, n = int(k), int(n)
-    check_counts(k, n, confidence)
+    k, n = check_counts(k, n, confidence)
     if side not in ("lower", "upper"):
         raise UsageError(f"side {side!r}: expected lower or upper")
     method = f"{CLOPPER_PEARSON}, one-sided {side}"
@@ -160,8 +147,7 @@ def _undefined(method: str, confidence: float, *, anytime: bool = False) -> Esti
 
 
 def _estimate(k: int, n: int, confidence: float, *, method: str, scipy_name: str) -> Estimate:
-    k, n = int(k), int(n)
-    check_counts(k, n, confidence)
+    k, n = check_counts(k, n, confidence)
     if n == 0:
         return _undefined(method, confidence)
     interval = binomtest(k, n).proportion_ci(confidence_level=confidence, method=scipy_name)

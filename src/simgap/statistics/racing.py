@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats
 from simgap.statistics.comparisons import Difference, newcombe_difference
+from simgap.statistics.counts import Floats, check_confidence, check_counts, count_rows, whole
 from simgap.statistics.evalues import log_e_paired, log_mean
 from simgap.statistics.multiplicity import holm, letters
 from simgap.statistics.paired import pair_outcomes
-from simgap.statistics.proportions import Estimate, check_counts, wilson
+from simgap.statistics.proportions import Estimate, wilson
 from simgap.statistics.quantities import Quantity
 from simgap.statistics.tally import tally
 from simgap.types import Outcome
@@ -99,7 +99,7 @@ def race(outcomes: Mapping[str, Mapping[int, Outcome]], confidence: float = 0.95
         outcomes: policy -> seed -> outcome, of the policies that are out as well.
         confidence: chance with which a best policy is kept.
     """
-    check_counts(0, 0, confidence)
+    check_confidence(confidence)
     names = list(outcomes)
     if not names:
         raise UsageError("a race without policies: expected at least one")
@@ -146,6 +146,10 @@ def eliminations(successes: Floats, confidence: float = 0.95) -> Floats:
     Returns:
         ``(R, K)``. Arms that are out stop collecting, as in a real race.
     """
+    check_confidence(confidence)
+    successes = count_rows(successes, "outcomes")
+    if successes.ndim != 3 or np.any(successes > 1):
+        raise UsageError(f"outcomes of shape {successes.shape}: expected 0 and 1 as (races, policies, seeds)")
     races, arms, seeds = successes.shape
     gone = np.full((races, arms), math.inf)
     wins = np.zeros((races, arms, arms))
@@ -191,12 +195,14 @@ def selection_optimism(successes: Sequence[int], n: int, *, rng: np.random.Gener
         draws: bootstrap selections.
         confidence: of the interval.
     """
-    k = np.asarray(successes, dtype=float)
+    k, n = count_rows(successes, "successes"), whole(n, "rollouts of each policy")
+    check_confidence(confidence)
+    whole(draws, "draws", least=1)
     method, name = f"parametric bootstrap of the selection, {draws} draws", "excess of the selected rate"
     if len(k) == 0 or n == 0:
         return Quantity(name=name, n=len(k), point=None, low=None, high=None, method=method, confidence=confidence, reason="no policy or no rollout")
     for count in k:
-        check_counts(int(count), n, confidence)
+        check_counts(count, n, confidence)
     if len(k) == 1:
         return Quantity(name=name, n=1, point=0.0, low=None, high=None, method=method, confidence=confidence, reason="one policy: nothing was selected")
     rates = _fitted_rates(k, n, rng, draws)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simgap.errors import UsageError
+from simgap.statistics.counts import check_confidence, check_share, whole
 from simgap.statistics.proportions import Estimate, wilson
 from simgap.statistics.racing import Race, race
 from simgap.statistics.sequential import anytime_difference, ordered_pairs
@@ -59,9 +60,10 @@ def rejects_schedule(policies: int, looks: Sequence[int], share: float = 0.5) ->
     Raises:
         UsageError: no look, or a share outside (0, 1].
     """
+    policies, looks = whole(policies, "policies"), [whole(seeds, "seeds of a look") for seeds in looks]
     if not looks or min(looks) < 1 or policies < 1:
         raise UsageError(f"a race of {policies} policies in looks of {list(looks)} seeds: expected at least one of each")
-    if not 0.0 < share <= 1.0:
+    if not 0.0 < check_share(share, "share") <= 1.0:
         raise UsageError(f"a budget of {share:g} times all rollouts: expected a share above 0 and up to 1, such as 0.5")
     before = [sum(looks[:t]) for t in range(1, len(looks))]
 
@@ -137,6 +139,7 @@ def most_missed(outcomes: Mapping[str, Mapping[int, Outcome]], winner: str, conf
         confidence: of the statement.
     """
     others = [name for name in outcomes if name != winner]
+    check_confidence(confidence)
     level = 1 - 2 * (1 - confidence) / max(1, len(others))  # two-sided; only the upper end is used
     highest = 0.0
     for name in others:

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from simgap.errors import UsageError
 from simgap.statistics.comparisons import Difference, ExactTest
-from simgap.statistics.proportions import check_counts
+from simgap.statistics.counts import check_counts, check_share
 
 _EDGE = 1e-12
 _HALVINGS = 60
@@ -40,8 +40,8 @@ def miettinen_nurminen(k1: int, n1: int, k2: int, n2: int, confidence: float = 0
         confidence: two-sided level.
         small_sample: inflate the variance by N / (N - 1), N = n1 + n2.
     """
-    check_counts(k1, n1, confidence)
-    check_counts(k2, n2, confidence)
+    k1, n1 = check_counts(k1, n1, confidence)
+    k2, n2 = check_counts(k2, n2, confidence)
     method = "Miettinen-Nurminen score" if small_sample else "Mee score"
     if n1 == 0 or n2 == 0:
         reason = "an arm has no trial that counts (n = 0)"
@@ -49,10 +49,10 @@ def miettinen_nurminen(k1: int, n1: int, k2: int, n2: int, confidence: float = 0
     z, point = float(norm.ppf(0.5 + confidence / 2)), k1 / n1 - k2 / n2
 
     def above(delta: float) -> float:
-        return score_statistic(k1, n1, k2, n2, delta, small_sample=small_sample) + z
+        return _score(k1, n1, k2, n2, delta, small_sample=small_sample) + z
 
     def below(delta: float) -> float:
-        return score_statistic(k1, n1, k2, n2, delta, small_sample=small_sample) - z
+        return _score(k1, n1, k2, n2, delta, small_sample=small_sample) - z
 
     low, high = _end(below, -1.0, point), _end(above, 1.0, point)
     return Difference(point=point, low=low, high=high, method=method, confidence=confidence, n=n1 + n2)
@@ -77,9 +77,10 @@ def non_inferiority(k_new: int, n_new: int, k_old: int, n_old: int, *, margin: f
         n_old: trials of the old arm.
         margin: the loss that would still be acceptable, as a rate in [0, 1): .1 is ten points. 0 asks for superiority.
     """
-    check_counts(k_new, n_new, 0.95)
-    check_counts(k_old, n_old, 0.95)
-    if not 0.0 <= margin < 1.0:
+    k_new, n_new = check_counts(k_new, n_new, 0.95)
+    k_old, n_old = check_counts(k_old, n_old, 0.95)
+    margin = check_share(margin, "margin")
+    if margin == 1.0:
         raise UsageError(f"margin {margin}: expected a rate in [0, 1), for example 0.1 for ten points")
     method = f"Miettinen-Nurminen score, margin {100 * margin:g} points"
     if n_new == 0 or n_old == 0:
@@ -93,6 +94,14 @@ def score_statistic(k1: int, n1: int, k2: int, n2: int, delta: float, *, small_s
 
     Needs n1, n2 >= 1 and delta in [-1, 1]. 0 where the restricted variance vanishes and the table fits exactly.
     """
+    k1, n1 = check_counts(k1, n1, 0.95)
+    k2, n2 = check_counts(k2, n2, 0.95)
+    if min(n1, n2) == 0 or not -1.0 <= delta <= 1.0:
+        raise UsageError(f"arms of {n1} and {n2} trials, difference {delta}: expected a trial in each arm and a difference from -1 to 1")
+    return _score(k1, n1, k2, n2, delta, small_sample=small_sample)
+
+
+def _score(k1: int, n1: int, k2: int, n2: int, delta: float, *, small_sample: bool) -> float:
     p2 = _restricted_rate(k1, n1, k2, n2, delta)
     p1 = p2 + delta
     variance = p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.stats import binom
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats, beta_mixture
+from simgap.statistics.anytime import beta_mixture
+from simgap.statistics.counts import Floats, check_confidence, check_counts, check_share, number_rows, whole
 from simgap.statistics.evalues import log_e_above, log_e_below
 from simgap.statistics.planning import ScreenVerdict
-from simgap.statistics.proportions import Estimate, check_counts
+from simgap.statistics.proportions import Estimate
 from simgap.types import Outcome
 
 LARGEST_CAP = 20_000
@@ -40,7 +41,7 @@ class ScreenPlan:
 
     def verdict(self, k: int, n: int) -> ScreenVerdict:
         """Return what k successes in n rollouts say; ask after every rollout and stop at a verdict. Undecided at n = 0."""
-        check_counts(k, n, self.confidence)
+        k, n = check_counts(k, n, self.confidence)
         if n > self.n_max:
             raise UsageError(f"{n} rollouts, but the plan ends at {self.n_max}: a plan holds for what was fixed before")
         if n and k <= self.broken_at[n - 1]:
@@ -85,7 +86,7 @@ def sequential_screen_verdict(k: int, n: int, *, broken_below: float, worthy_abo
     Raises:
         UsageError: the bars are not 0 < broken_below <= worthy_above < 1.
     """
-    check_counts(k, n, confidence)
+    k, n = check_counts(k, n, confidence)
     _check_bars(broken_below, worthy_above)
     needed = math.log(2 / (1 - confidence))
     if float(log_e_below(k, n, broken_below)) >= needed:
@@ -93,7 +94,6 @@ def sequential_screen_verdict(k: int, n: int, *, broken_below: float, worthy_abo
     return ScreenVerdict.WORTH_HARDWARE_TIME if float(log_e_above(k, n, worthy_above)) >= needed else ScreenVerdict.UNDECIDED
 
 
-@lru_cache(maxsize=64)
 def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95, spending: float = 1.0) -> ScreenPlan:
     """Return the plan of a screen of at most ``n_max`` rollouts, with exact error: the one to use when the cap is known.
 
@@ -114,9 +114,14 @@ def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confi
     Raises:
         UsageError: a cap outside 1 to 20000, bars that are not 0 < broken_below <= worthy_above < 1, or a spending outside 1 to 10.
     """
-    _check_plan(n_max, broken_below, worthy_above, confidence)
-    if not 1.0 <= spending <= 10.0:
+    cap, level = _check_plan(n_max, broken_below, worthy_above, confidence)
+    if not 1.0 <= number_rows(spending, "spending") <= 10.0:
         raise UsageError(f"spending {spending}: expected 1 (stop soon) to 10 (stop late)")
+    return _capped_screen(cap, float(broken_below), float(worthy_above), level, float(spending))
+
+
+@lru_cache(maxsize=64)
+def _capped_screen(n_max: int, broken_below: float, worthy_above: float, confidence: float, spending: float) -> ScreenPlan:
     shares = (1 - confidence) / 2 * (np.arange(1, n_max + 1) / n_max) ** spending
     broken = _spend(broken_below, shares)
     worthy = tuple(n - failures for n, failures in enumerate(_spend(1 - worthy_above, shares), start=1))  # failures of -1 become n + 1
@@ -124,14 +129,18 @@ def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confi
     return ScreenPlan(broken_below=broken_below, worthy_above=worthy_above, broken_at=broken, worthy_at=worthy, method=method, confidence=confidence)
 
 
-@lru_cache(maxsize=64)
 def uncapped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95) -> ScreenPlan:
     """Return :func:`sequential_screen_verdict` as a table up to ``n_max``, which may be extended later without losing validity.
 
     Raises:
         UsageError: as :func:`capped_screen`.
     """
-    _check_plan(n_max, broken_below, worthy_above, confidence)
+    cap, level = _check_plan(n_max, broken_below, worthy_above, confidence)
+    return _uncapped_screen(cap, float(broken_below), float(worthy_above), level)
+
+
+@lru_cache(maxsize=64)
+def _uncapped_screen(n_max: int, broken_below: float, worthy_above: float, confidence: float) -> ScreenPlan:
     needed = math.log(2 / (1 - confidence))
     broken = tuple(_most_successes(n, broken_below, needed) for n in range(1, n_max + 1))
     worthy = tuple(n - _most_successes(n, 1 - worthy_above, needed) for n in range(1, n_max + 1))
@@ -167,8 +176,7 @@ def run_screen(plan: ScreenPlan, outcomes: Iterable[Outcome]) -> ScreenRun:
 
 def screen_course(plan: ScreenPlan, rate: float) -> ScreenCourse:
     """Return the chance of each verdict and the mean number of rollouts for a policy of this success rate."""
-    if not 0.0 <= rate <= 1.0:
-        raise UsageError(f"rate {rate}: expected a number in [0, 1]")
+    rate = check_share(rate, "rate")
     mass, broken, worthy, mean = np.ones(1), 0.0, 0.0, 0.0
     for low, high in zip(plan.broken_at, plan.worthy_at, strict=True):
         mean += float(mass.sum())
@@ -201,13 +209,14 @@ def _most_successes(n: int, threshold: float, needed: float) -> int:
     return int(enough[-1]) if len(enough) else -1
 
 
-def _check_plan(n_max: int, broken_below: float, worthy_above: float, confidence: float) -> None:
-    check_counts(0, 0, confidence)
-    if not 1 <= n_max <= LARGEST_CAP:
-        raise UsageError(f"a cap of {n_max} rollouts: expected 1 to {LARGEST_CAP}")
+def _check_plan(n_max: int, broken_below: float, worthy_above: float, confidence: float) -> tuple[int, float]:
+    cap = whole(n_max, "cap of rollouts")
+    if not 1 <= cap <= LARGEST_CAP:
+        raise UsageError(f"a cap of {cap} rollouts: expected 1 to {LARGEST_CAP}")
     _check_bars(broken_below, worthy_above)
+    return cap, check_confidence(confidence)
 
 
 def _check_bars(broken_below: float, worthy_above: float) -> None:
-    if not 0.0 < broken_below <= worthy_above < 1.0:
+    if not 0.0 < check_share(broken_below, "broken_below") <= check_share(worthy_above, "worthy_above") < 1.0:
         raise UsageError(f"bars {broken_below} and {worthy_above}: expected 0 < broken_below <= worthy_above < 1")

@@ -11,10 +11,10 @@ import numpy as np
 
 from simgap.errors import UsageError
 from simgap.statistics.agreeing import agreeing_with
-from simgap.statistics.anytime import Floats, betting_interval, log_capital
+from simgap.statistics.anytime import betting_interval, log_capital
 from simgap.statistics.comparisons import Difference
+from simgap.statistics.counts import Floats, check_confidence, number_rows, outcome_row
 from simgap.statistics.evalues import log_e_blocks, log_e_paired, log_mean
-from simgap.statistics.proportions import check_counts
 from simgap.types import Outcome
 
 
@@ -66,7 +66,7 @@ def compare_paired(new: Sequence[bool], old: Sequence[bool], confidence: float =
         old: success of the old arm on the same initial conditions.
         confidence: two-sided level.
     """
-    y1, y0 = _two_rows(new, old, confidence)
+    y1, y0 = _two_rows(outcome_row(new, "outcomes of the new arm"), outcome_row(old, "outcomes of the old arm"), confidence)
     wins, losses = np.cumsum(y1 > y0).astype(float), np.cumsum(y1 < y0).astype(float)
     up, down = log_e_paired(wins, losses), log_e_paired(losses, wins)
     return _comparison(y1, y0, up, down, "paired Beta-mixture e-process", confidence)
@@ -90,7 +90,7 @@ def compare_unpaired(new: Sequence[bool], old: Sequence[bool], confidence: float
         old: success of the old arm; block t is ``new[t]`` with ``old[t]``.
         confidence: two-sided level.
     """
-    y1, y0 = _two_rows(new, old, confidence)
+    y1, y0 = _two_rows(outcome_row(new, "outcomes of the new arm"), outcome_row(old, "outcomes of the old arm"), confidence)
     wins, losses = np.cumsum(y1 > y0).astype(float), np.cumsum(y1 < y0).astype(float)
     _, blocks_up, blocks_down = log_e_blocks(y1, y0)
     up, down = log_mean(blocks_up, log_e_paired(wins, losses)), log_mean(blocks_down, log_e_paired(losses, wins))
@@ -184,8 +184,8 @@ def ordered_pairs(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome], ord
 
 
 def _two_rows(new: Sequence[float] | Floats, old: Sequence[float] | Floats, confidence: float) -> tuple[Floats, Floats]:
-    check_counts(0, 0, confidence)
-    y1, y0 = np.asarray(new, dtype=float), np.asarray(old, dtype=float)
+    check_confidence(confidence)
+    y1, y0 = number_rows(new, "outcomes of the new arm"), number_rows(old, "outcomes of the old arm")
     if y1.shape != y0.shape or y1.ndim != 1:
         raise UsageError(f"{y1.shape} outcomes against {y0.shape}: expected two rows of equal length, one entry a pair; drop pairs with a void")
     if not np.all((y1 >= 0) & (y1 <= 1) & (y0 >= 0) & (y0 <= 1)):

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.stats import norm
 
 from simgap.errors import UsageError
-from simgap.statistics.anytime import Floats, betting_interval
-from simgap.statistics.proportions import Estimate, check_counts, clopper_pearson
+from simgap.statistics.anytime import betting_interval
+from simgap.statistics.counts import Floats, check_confidence, number_rows
+from simgap.statistics.proportions import Estimate, clopper_pearson
 from simgap.statistics.quantities import Quantity
 
 _LEAST_PAIRS = 100
@@ -179,8 +180,8 @@ def prediction_powered(
 
 
 def _checked(real: Sequence[float], paired: Sequence[float], extra: Sequence[float], confidence: float) -> tuple[Floats, Floats, Floats]:
-    check_counts(0, 0, confidence)
-    y, f, more = (np.asarray(row, dtype=float) for row in (real, paired, extra))
+    check_confidence(confidence)
+    y, f, more = (number_rows(row, "scores") for row in (real, paired, extra))
     if y.shape != f.shape or y.ndim != 1 or more.ndim != 1:
         raise UsageError(f"{y.shape} real against {f.shape} simulated scores: every real trial needs its simulated twin")
     for row in (y, f, more):
