@@ -48,6 +48,7 @@ PLACES: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "newcombe_paired": tuple((lambda x, i=i: statistics.newcombe_paired(*[3] * i, x, *[3] * (3 - i))) for i in range(4)),
     "mcnemar": (lambda x: statistics.mcnemar(x, 1), lambda x: statistics.mcnemar(1, x)),
     "tango_interval": (lambda x: statistics.tango_interval(x, 3, 30), lambda x: statistics.tango_interval(3, 3, x)),
+    "mcnemar_interval": (lambda x: statistics.mcnemar_interval(x, 3, 30, 1.0), lambda x: statistics.mcnemar_interval(3, 3, x, 1.0)),
     "screen_verdict": (
         lambda x: statistics.screen_verdict(x, 10, broken_below=0.5, worthy_above=0.7),
         lambda x: statistics.screen_verdict(3, x, broken_below=0.5, worthy_above=0.7),

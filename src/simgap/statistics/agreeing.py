@@ -8,7 +8,9 @@ from dataclasses import replace
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
+from simgap.errors import UsageError
 from simgap.statistics.comparisons import Difference
+from simgap.statistics.counts import check_counts, check_share
 
 _LAST = 1.0 - 1e-13
 _CORRECTION = 1.0
@@ -39,6 +41,8 @@ def mcnemar_interval(n10: int, n01: int, n: int, p_value: float, confidence: flo
         p_value: two-sided exact McNemar p of these pairs.
         confidence: two-sided level.
     """
+    n10, n01, n = discordant_of(n10, n01, n, confidence)
+    p_value = check_share(p_value, "p-value")
     z, distance, discordant = float(norm.isf((1.0 - confidence) / 2)), abs(n10 - n01), n10 + n01
     rejected = p_value < 1.0 - confidence
     inner = _CORRECTION
@@ -47,6 +51,19 @@ def mcnemar_interval(n10: int, n01: int, n: int, p_value: float, confidence: flo
     low = -_upper(n01, n10, n, z, inner if n10 >= n01 else _CORRECTION)
     high = _upper(n10, n01, n, z, inner if n01 >= n10 else _CORRECTION)
     return _ends(low, high, rejected=rejected, sign=n10 - n01)
+
+
+def discordant_of(n10: int, n01: int, n: int, confidence: float) -> tuple[int, int, int]:
+    """Return the counts of a paired interval as plain ``int``.
+
+    Raises:
+        UsageError: no counts, no pair, or more discordant pairs than pairs.
+    """
+    n10, n = check_counts(n10, n, confidence)
+    n01, n = check_counts(n01, n, confidence)
+    if n == 0 or n10 + n01 > n:
+        raise UsageError(f"{n10} and {n01} discordant pairs of {n}: expected at least one pair and no more discordant ones than pairs")
+    return n10, n01, n
 
 
 def agreeing_with(verdict: int, interval: Difference) -> Difference:

@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import binom, binomtest, norm
 
 from simgap.errors import UsageError
-from simgap.statistics.agreeing import mcnemar_interval, restricted_variance
+from simgap.statistics.agreeing import discordant_of, mcnemar_interval, restricted_variance
 from simgap.statistics.comparisons import ALTERNATIVES, Alternative, Difference, ExactTest
-from simgap.statistics.counts import check_confidence, check_counts, whole
+from simgap.statistics.counts import check_confidence, whole
 from simgap.statistics.proportions import wilson
 from simgap.types import Outcome
 
@@ -175,10 +175,7 @@ def tango_interval(n10: int, n01: int, n: int, confidence: float = 0.95) -> tupl
 
     Needs n >= 1. Ends at exactly -1 or 1 where no difference up to there is rejected.
     """
-    n10, n = check_counts(n10, n, confidence)
-    n01, n = check_counts(n01, n, confidence)
-    if n == 0 or n10 + n01 > n:
-        raise UsageError(f"{n10} and {n01} discordant pairs of {n}: expected at least one pair and no more discordant ones than pairs")
+    n10, n01, n = discordant_of(n10, n01, n, confidence)
     z = float(norm.ppf(0.5 + confidence / 2))
     return -_tango_upper(n01, n10, n, z), _tango_upper(n10, n01, n, z)
 
