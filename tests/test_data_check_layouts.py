@@ -88,6 +88,7 @@ def test_the_command_prints_one_document_and_says_by_its_exit_code_what_it_found
     assert main(["data", "check", str(root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["is_clean"]
     (root / "meta" / "simgap.json").unlink()
+    (root / "meta" / "tasks.parquet").unlink()
     assert main(["data", "check", str(root), "--out", str(tmp_path / "report.json")]) == 1
     assert "unit_mode_undecidable" in capsys.readouterr().out
     assert not json.loads((tmp_path / "report.json").read_text())["is_clean"]

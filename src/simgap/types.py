@@ -27,6 +27,9 @@ class OutcomeKind(StrEnum):
     VOID = "void"
 
 
+_NOT_RECORDED = "outcome not recorded"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Success, failure with a mode, or void with a reason."""
@@ -53,6 +56,16 @@ class Outcome:
     def void(cls, reason: str) -> Outcome:
         """Return a void: the trial proves nothing, for this reason."""
         return cls(OutcomeKind.VOID, reason)
+
+    @classmethod
+    def not_recorded(cls) -> Outcome:
+        """Return what stands where nobody said how an episode ended: it counts neither way, and stays unrecorded in every copy."""
+        return cls(OutcomeKind.VOID, _NOT_RECORDED)
+
+    @property
+    def is_recorded(self) -> bool:
+        """False where nobody said how the episode ended."""
+        return self != Outcome.not_recorded()
 
     @property
     def is_success(self) -> bool:

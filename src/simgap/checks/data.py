@@ -7,6 +7,7 @@ from typing import Any
 
 from simgap.checks.data_clock import check_clock
 from simgap.checks.data_columns import check_columns
+from simgap.checks.data_controller import check_controller
 from simgap.checks.data_episodes import check_episodes
 from simgap.checks.data_layout import check_layout, counts
 from simgap.checks.data_motion import check_motion
@@ -16,7 +17,7 @@ from simgap.checks.data_report import DataFinding, DataReport, Severity, by_seve
 from simgap.checks.data_stats import check_statistics
 from simgap.checks.data_values import check_values
 from simgap.checks.data_video import check_videos
-from simgap.episodes.reader import Dataset, open_dataset
+from simgap.episodes.reader import Dataset, open_dataset, outcome_word
 
 __all__ = ["DataFinding", "DataReport", "Severity", "check_data", "describe_data"]
 
@@ -48,6 +49,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
     findings = [
         *layout_findings,
         *check_columns(dataset, pooled),
+        *check_controller(pooled),
         *clock_findings,
         *statistics_findings,
         *value_findings,
@@ -89,8 +91,7 @@ def describe_data(path: Path | str | Dataset) -> dict[str, Any]:
     tasks = sorted({t for e in dataset.entries for t in e.tasks})
     outcomes: dict[str, int] = {}
     for entry in dataset.entries:
-        kind = str(entry.extra.get("outcome", "not recorded"))
-        outcomes[kind] = outcomes.get(kind, 0) + 1
+        outcomes[outcome_word(entry)] = outcomes.get(outcome_word(entry), 0) + 1
     lengths = sorted(e.length for e in dataset.entries)
     return {
         "kind": "data_info",

@@ -1,21 +1,33 @@
-"""Can the recorded clock be believed: real or positional time stamps, measured rate against the declared one, gaps."""
+"""Can the recorded clock be believed: real or positional time stamps, measured rate against the declared one, gaps and pauses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simgap.checks.clock_facts import Clock, Running, pooled_step, rate_groups, running
+from simgap.checks.clock_faults import hours, read_stamps, running_on
 from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_remedies import convert_command
 from simgap.checks.data_repeats import check_repeats
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.episodes.layout import TIME
+from simgap.episodes.layout import TIME, TUB
 
 _POSITIONAL_S = 2e-4
 """float32 seconds of a long episode round to about this."""
 _RATE_TOLERANCE = 0.02
-_GAP = 2.5
+_RATE_FAULT = 0.05
+_RATES_APART = 0.1
+_FEW_STEPS = 10
+"""An episode of fewer says nothing of its rate."""
+_FEW_MISSING = 0.01
+_HICCUP_S = 0.5
+"""Gaps up to this are what a busy USB bus does now and then, as long as few frames are missing."""
+_MOST_JITTER = 0.2
+_NO_LOOP_HZ = 150.0
+"""A tub stamped faster than this was stamped while it was written; no car's loop runs so."""
 
 
 def check_clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -26,35 +38,57 @@ def check_clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
 
 
 def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
-    key = TIME if TIME in pooled.episodes[0] else "timestamp"
-    declared = pooled.dataset.info.rate_hz
-    if key not in pooled.episodes[0]:
-        finding = DataFinding(
-            code="no_timestamps",
-            severity=Severity.WARNING,
-            sentence="the data have no timestamp column: the true rate cannot be checked",
-            remedy="record the clock of each frame",
-        )
-        return {"source": None, "declared_hz": declared}, [finding]
-    clocks = [np.asarray(e[key], dtype=np.float64).reshape(-1) for e in pooled.episodes]
+    dataset, declared = pooled.dataset, pooled.dataset.info.rate_hz
+    key = dataset.time_key(pooled.episodes[0])
+    if key is None:
+        return {"source": None, "declared_hz": declared}, [_none()]
+    raw = [np.asarray(e[key]).reshape(-1) for e in pooled.episodes]
+    stamps = read_stamps(pooled.indices, raw, key, declared, convert_command(dataset, "--clock", "positional"))
+    clocks, found = stamps.clocks, stamps.found
     steps = np.concatenate([np.diff(c) for c in clocks] + [np.zeros(0)])
     measured: dict[str, Any] = {"source": key, "declared_hz": declared, "is_positional": False, "measured_hz": None}
     if len(steps) == 0:
-        return measured, []
+        return measured, found
     spread = {"mean": steps.mean(), "median": np.median(steps), "std": steps.std(), "min": steps.min(), "max": steps.max()}
     measured["stamped_hz"] = float(1.0 / steps.mean()) if steps.mean() > 0 else None
-    measured["step_ms"] = {name: _ms(value) for name, value in spread.items()}
-    if all(np.abs(c - c[0] - np.arange(len(c)) / declared).max() < _POSITIONAL_S for c in clocks):
-        return _positional(measured, key, declared)
-    measured["measured_hz"] = measured["stamped_hz"]
-    found = [*_backwards(pooled, clocks, key), *_rate(pooled, measured, clocks), *_gaps(pooled, clocks, float(np.median(steps)))]
-    return measured, [*found, *_overrun(pooled, measured, clocks, key)]
+    measured["step_ms"] = {name: 1e3 * float(value) for name, value in spread.items()}
+    if not stamps.is_usable:
+        return measured, found
+    if dataset.info.is_lerobot and key == "timestamp":
+        found = [*found, *_runs_on(pooled, clocks)]
+    if all(_is_positional(c, declared) for c in clocks):
+        return _positional(measured, key, declared, found)
+    sorted_out = {n: running(c) for n, c in zip(pooled.indices, clocks, strict=True)}
+    told = {n: r for n, r in sorted_out.items() if pooled.lengths[n] > _FEW_STEPS} or sorted_out
+    step = pooled_step(told, pooled.lengths)
+    measured |= _figures(sorted_out, step)
+    if step is None:
+        return measured, found
+    changes = [*_rates(pooled, told), *_changes(pooled, told)]
+    found = [*found, *(changes or _rate(pooled, measured))]
+    if measured["measured_hz"] < 4 * declared:  # the steps of stamps that are no clock of the loop have no gaps either
+        found += [*_gaps(pooled, sorted_out, step), *_pauses(pooled, sorted_out), *_jitter(measured, sorted_out)]
+    return measured, [*found, *_overrun(pooled, measured, clocks, key), *_paused_between(pooled, measured)]
 
 
-def _positional(measured: dict[str, Any], key: str, declared: float) -> tuple[dict[str, Any], list[DataFinding]]:
+def _none() -> DataFinding:
+    return DataFinding(
+        code="no_timestamps",
+        severity=Severity.NOTE,
+        sentence="the data have no timestamp column: the true rate cannot be checked",
+        remedy="record the clock of each frame, or name the column that holds it with --map KEY=time",
+    )
+
+
+def _is_positional(clock: Clock, declared: float) -> bool:
+    tolerance = max(_POSITIONAL_S, float(np.spacing(np.float32(np.abs(clock).max(initial=0.0)))))
+    return bool(np.abs(clock - clock[0] - np.arange(len(clock)) / declared).max() < tolerance) if len(clock) else True
+
+
+def _positional(measured: dict[str, Any], key: str, declared: float, found: list[DataFinding]) -> tuple[dict[str, Any], list[DataFinding]]:
     measured["is_positional"] = True
     if key == TIME:
-        return measured | {"measured_hz": declared}, []
+        return measured | {"measured_hz": declared}, found
     finding = DataFinding(
         code="positional_timestamps",
         severity=Severity.NOTE,
@@ -63,46 +97,208 @@ def _positional(measured: dict[str, Any], key: str, declared: float) -> tuple[di
         feature="timestamp",
         numbers={"declared_hz": declared},
     )
-    return measured, [finding]
+    return measured, [*found, finding]
 
 
-def _backwards(pooled: Pooled, clocks: list[NDArray[np.float64]], key: str) -> list[DataFinding]:
-    bad = {n: int(np.argmax(np.diff(c) <= 0)) + 1 for n, c in zip(pooled.indices, clocks, strict=True) if (np.diff(c) <= 0).any()}
-    if not bad:
-        return []
-    first = next(iter(bad))
-    return [
-        DataFinding(
-            code="clock_not_increasing",
-            severity=Severity.FAULT,
-            sentence=f"{key} does not increase in {len(bad)} episodes, first in episode {first} at frame {bad[first]}",
-            remedy="drop the repeated frames, or record with a monotonic clock",
-            feature=key,
-            numbers={"first_bad_frame": {str(k): v for k, v in bad.items()}},
-        )
-    ]
+def _figures(found: Mapping[int, Running], step: float | None) -> dict[str, Any]:
+    """Return rate, jitter, gaps and pauses of all episodes together."""
+    pauses = [s for r in found.values() for _, s in r.pauses]
+    return {
+        "measured_hz": None if step is None else 1.0 / step,
+        "jitter_ms": 1e3 * float(np.median([r.jitter_s for r in found.values()])),
+        "missing_frames": sum(r.missing for r in found.values()),
+        "largest_gap_ms": 1e3 * max((r.largest_gap_s for r in found.values()), default=0.0),
+        "pauses": {"count": len(pauses), "total_s": float(sum(pauses)), "longest_s": float(max(pauses, default=0.0))},
+    }
 
 
-def _rate(pooled: Pooled, measured: dict[str, Any], clocks: list[NDArray[np.float64]]) -> list[DataFinding]:
-    declared, actual = float(measured["declared_hz"]), measured["measured_hz"]
+def _rate(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
+    dataset, declared, actual = pooled.dataset, float(measured["declared_hz"]), measured["measured_hz"]
     if actual is None or abs(actual / declared - 1.0) <= _RATE_TOLERANCE:
         return []
-    longest = max(clocks, key=len)
-    drift = float(longest[-1] - longest[0] - (len(longest) - 1) / declared)
-    video = f"; videos played at {declared:g} fps drift {drift:+.2f} s from the log over the longest episode" if pooled.dataset.camera_keys else ""
+    longest = max(pooled.lengths.values())
+    drift = (longest - 1) * (1.0 / actual - 1.0 / declared)
+    numbers = {"declared_hz": declared, "measured_hz": actual, "drift_s": drift}
+    if dataset.info.version == TUB and actual > _NO_LOOP_HZ:
+        sentence = f"records are {1e3 / actual:.3g} ms apart ({actual:.0f} Hz): they were stamped when the tub was written, not when the car drove"
+        rate = "" if dataset.keymap is not None and dataset.keymap.rate_hz else "state the rate of the drive with --rate-hz; "
+        remedy = f"{rate}then leave the stamps out: {convert_command(dataset, '--clock', 'positional')}"
+        return [DataFinding(code="rate_mismatch", severity=Severity.FAULT, sentence=sentence, remedy=remedy, feature=str(measured["source"]), numbers=numbers)]
+    video = f"; videos played at {declared:g} fps drift {drift:+.2f} s from the log over the longest episode" if dataset.camera_keys else ""
+    is_far = abs(actual / declared - 1.0) > _RATE_FAULT
     return [
         DataFinding(
             code="rate_mismatch",
-            severity=Severity.FAULT if abs(actual / declared - 1.0) > 0.05 else Severity.WARNING,
-            sentence=f"declared {declared:g} fps, measured {actual:.2f} Hz ({measured['step_ms']['mean']:.1f} ms mean step){video}",
+            severity=Severity.FAULT if is_far else Severity.NOTE,
+            sentence=f"declared {declared:g} fps, measured {actual:.2f} Hz ({1e3 / actual:.1f} ms step while it runs, pauses left out){video}",
             remedy="declare the measured rate, or resample to the declared one; run the policy at the rate it was recorded at",
             feature=str(measured["source"]),
-            numbers={"declared_hz": declared, "measured_hz": actual, "drift_s": drift},
+            numbers=numbers,
         )
     ]
 
 
-def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[NDArray[np.float64]], key: str) -> list[DataFinding]:
+def _rates(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
+    """Find sessions that ran at different rates and stand in one dataset that declares one."""
+    groups = rate_groups(found, _RATES_APART)
+    if len(groups) < 2:
+        return []
+    usual = groups[0][0]
+    others = [(step, episodes) for step, episodes in groups[1:] if abs(step / usual - 1.0) > _RATES_APART]
+    if not others:
+        return []
+    said = [f"{1 / step:.1f} Hz in {len(episodes)} episodes ({listed([str(k) for k in episodes])})" for step, episodes in (groups[0], *others)]
+    slow = max(step for step, _ in groups)
+    return [
+        DataFinding(
+            code="rates_differ",
+            severity=Severity.FAULT,
+            sentence=f"episodes were recorded at different rates, {pooled.dataset.info.rate_hz:g} fps declared for all: {listed(said)}",
+            remedy=f"keep one rate: write each group by itself with --episodes, the faster ones with --resample {1 / slow:.3g}, and declare that rate",
+            feature="timestamp",
+            numbers={f"{1 / step:.2f}": episodes for step, episodes in groups},
+        )
+    ]
+
+
+def _changes(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
+    """Find episodes whose rate changes on the way and stays changed."""
+    changed = {n: r.change for n, r in found.items() if r.change is not None}
+    if not changed:
+        return []
+    parts = [f"episode {n} from {1 / a:.1f} to {1 / b:.1f} Hz at frame {k}" for n, (k, a, b) in changed.items()]
+    return [
+        DataFinding(
+            code="rate_changes",
+            severity=Severity.FAULT,
+            sentence=f"the rate changes within {len(changed)} episodes, {pooled.dataset.info.rate_hz:g} fps declared: {listed(parts)}",
+            remedy="split these episodes there: two recordings were joined, or the loop was slowed down by something that began then",
+            feature="timestamp",
+            numbers={str(n): {"frame": k, "before_hz": 1 / a, "after_hz": 1 / b} for n, (k, a, b) in changed.items()},
+        )
+    ]
+
+
+def _gaps(pooled: Pooled, found: Mapping[int, Running], step: float) -> list[DataFinding]:
+    """Say which frames are missing between others; a pause is told apart."""
+    gaps = {n: r for n, r in found.items() if r.missing}
+    if not gaps:
+        return []
+    missing, frames = sum(r.missing for r in gaps.values()), sum(pooled.lengths.values())
+    share = missing / (missing + frames)
+    worst = max(gaps, key=lambda n: gaps[n].largest_gap_s or step)
+    longest = max(gaps[worst].largest_gap_s, 2 * step)
+    is_little = share < _FEW_MISSING and longest <= _HICCUP_S
+    many = sorted(gaps, key=lambda n: -gaps[n].missing)
+    return [
+        DataFinding(
+            code="clock_gaps",
+            severity=Severity.NOTE if is_little else Severity.WARNING,
+            sentence=f"about {missing} frames are missing ({100 * share:.1f} %), in {len(gaps)} of {len(found)} episodes; "
+            f"the longest gap is {1e3 * longest:.0f} ms in episode {worst} against a step of {1e3 * step:.0f} ms",
+            remedy=f"look at episodes {listed([str(n) for n in many])}; cut them at the gaps or drop them"
+            if not is_little
+            else "nothing to do; if it grows, look at the load of the machine and the USB bus",
+            feature="timestamp",
+            numbers={"largest_gap_ms": {str(n): 1e3 * r.largest_gap_s for n, r in gaps.items()}, "missing": missing, "share": share, "step_ms": 1e3 * step},
+        )
+    ]
+
+
+def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
+    """Say where an episode goes on after a pause: a chunk of actions runs over it."""
+    pauses = {n: r.pauses for n, r in found.items() if r.pauses}
+    if not pauses:
+        return []
+    lengths = [s for each in pauses.values() for _, s in each]
+    where = [f"episode {n} before frame {k} ({s:.1f} s{hours(s)})" for n, each in pauses.items() for k, s in each]
+    return [
+        DataFinding(
+            code="recording_pauses",
+            severity=Severity.WARNING,
+            sentence=f"{len(lengths)} pauses within {len(pauses)} episodes, {sum(lengths):.1f} s in all, the longest {max(lengths):.1f} s: {listed(where)}",
+            remedy="split the episodes there, or drop them; a chunk of actions must not run over a pause. The rate is that of the loop, without them",
+            feature="timestamp",
+            numbers={
+                "count": len(lengths),
+                "total_s": sum(lengths),
+                "longest_s": max(lengths),
+                "pauses": {str(n): [[k, s] for k, s in each] for n, each in pauses.items()},
+            },
+        )
+    ]
+
+
+def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
+    """Say where the reader ended an episode because the recording paused."""
+    pauses = {e.index: float(e.extra["pause_before_s"]) for e in pooled.dataset.entries if "pause_before_s" in e.extra}
+    if not pauses:
+        return []
+    numbers = {"count": len(pauses), "total_s": sum(pauses.values()), "longest_s": max(pauses.values())}
+    measured["pauses"] = numbers
+    return [
+        DataFinding(
+            code="recording_pauses",
+            severity=Severity.NOTE,
+            sentence=f"the recording paused {len(pauses)} times, {numbers['total_s']:.1f} s in all, the longest {numbers['longest_s']:.1f} s; "
+            f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {measured['measured_hz']:.3g} Hz is that of the loop between them",
+            remedy="nothing to do",
+            numbers={**numbers, "before_episode_s": {str(k): s for k, s in pauses.items()}},
+        )
+    ]
+
+
+def _jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[DataFinding]:
+    bursts = [n for n, r in found.items() if r.in_bursts]
+    jitter, step = measured["jitter_ms"], 1e3 / measured["measured_hz"]
+    if bursts:
+        return [
+            DataFinding(
+                code="clock_bursts",
+                severity=Severity.WARNING,
+                sentence=f"frames come in bursts in {len(bursts)} of {len(found)} episodes: most steps are far from their median, "
+                f"{step:.1f} ms on the average while it runs",
+                remedy="stamp frames where they are taken and not where a buffer is emptied; a delta of two states means nothing over unequal steps",
+                feature="timestamp",
+                numbers={"episodes": bursts, "mean_step_ms": step},
+            )
+        ]
+    if jitter <= _MOST_JITTER * step:
+        return []
+    return [
+        DataFinding(
+            code="clock_jitter",
+            severity=Severity.NOTE,
+            sentence=f"steps scatter by {jitter:.1f} ms (standard deviation) around {step:.1f} ms",
+            remedy="look frames up by time and not by number; a loop that sleeps for the rest of its period scatters less",
+            feature="timestamp",
+            numbers={"jitter_ms": jitter, "step_ms": step},
+        )
+    ]
+
+
+def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
+    """Find stamps of a LeRobot dataset that do not begin at 0 in every episode."""
+    starts = running_on(pooled.indices, clocks, pooled.dataset.info.rate_hz)
+    if not starts:
+        return []
+    has_videos = any(e.videos for e in pooled.dataset.entries)
+    first, last = next(iter(starts)), list(starts)[-1]
+    lookup = "LeRobot looks a frame up at this time of the episode's video, and finds none or another" if has_videos else "LeRobot's begin at 0"
+    return [
+        DataFinding(
+            code="clock_runs_on",
+            severity=Severity.FAULT if has_videos else Severity.WARNING,
+            sentence=f"timestamp does not begin at 0 in {len(starts)} of {len(clocks)} episodes (episode {first} at {starts[first]:.6g} s, "
+            f"episode {last} at {starts[last]:.6g} s): {lookup}",
+            remedy=f"subtract the first stamp of each episode; this does it: {convert_command(pooled.dataset)}",
+            feature="timestamp",
+            numbers={str(n): s for n, s in starts.items()},
+        )
+    ]
+
+
+def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[Clock], key: str) -> list[DataFinding]:
     """Find true time stamps that, times the declared rate, name frames that are not there."""
     declared = float(measured["declared_hz"])
     last = {n: round(float(c[-1] - c[0]) * declared) for n, c in zip(pooled.indices, clocks, strict=True)}
@@ -121,24 +317,3 @@ def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[NDArray[np.f
             numbers={str(n): {"asked_for": k, "frames": pooled.lengths[n]} for n, k in beyond.items()},
         )
     ]
-
-
-def _gaps(pooled: Pooled, clocks: list[NDArray[np.float64]], median: float) -> list[DataFinding]:
-    gaps = {n: float(np.diff(c).max()) for n, c in zip(pooled.indices, clocks, strict=True) if len(c) > 1 and np.diff(c).max() > _GAP * median}
-    if not gaps:
-        return []
-    worst = max(gaps, key=lambda n: gaps[n])
-    size = f"{_ms(gaps[worst]):.0f} ms in episode {worst} against a median of {_ms(median):.0f} ms"
-    return [
-        DataFinding(
-            code="clock_gaps",
-            severity=Severity.WARNING,
-            sentence=f"{len(gaps)} episodes have gaps of more than {_GAP:g} steps: {size}",
-            remedy=f"look at episodes {listed([str(n) for n in sorted(gaps, key=lambda n: -gaps[n])])}; cut them at the gap or drop them",
-            numbers={"largest_gap_ms": {str(n): _ms(g) for n, g in gaps.items()}, "median_ms": _ms(median)},
-        )
-    ]
-
-
-def _ms(seconds: float | np.floating[Any]) -> float:
-    return float(seconds) * 1e3

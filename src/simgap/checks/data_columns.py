@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simgap.checks.data_names import check_names
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.layout import INDEX_FEATURES, VERSION_20, VERSION_21
@@ -101,7 +102,7 @@ def _declarations(dataset: Dataset) -> list[DataFinding]:
                 severity=Severity.WARNING,
                 sentence=f"image features are declared channel first ({turned[0]}: {list(info.features[turned[0]].shape)}); "
                 "LeRobot writes [height, width, channels]",
-                remedy="turn shape and names in info.json",
+                remedy="reorder shape and names in info.json to [height, width, channels]",
                 numbers={k: list(info.features[k].shape) for k in turned},
             )
         )
@@ -126,29 +127,4 @@ def _vectors(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
                     numbers={"declared": declared, "names": len(feature.names), "found": width},
                 )
             )
-    matched = {j.name for j in pooled.joints}
-    lonely = {"action": [n for n in pooled.action_names if n not in matched]}
-    lonely["state"] = [n for k, n in enumerate(pooled.state_names) if k not in {j.state for j in pooled.joints}]
-    if pooled.matched_by_name and pooled.state_names and (lonely["action"] or lonely["state"]):
-        found.append(
-            DataFinding(
-                code="unmatched_dimensions",
-                severity=Severity.WARNING if lonely["action"] else Severity.NOTE,
-                sentence=f"{len(matched)} dimensions are in both action ({len(pooled.action_names)}) and state ({len(pooled.state_names)}); "
-                f"only in action: {listed(lonely['action']) or 'none'}; only in state: {listed(lonely['state']) or 'none'}",
-                remedy="compare action and state by name, never by position",
-                numbers=lonely,
-            )
-        )
-    moved = [j.name for j in pooled.joints if pooled.matched_by_name and j.action != j.state]
-    if moved:
-        found.append(
-            DataFinding(
-                code="order_differs",
-                severity=Severity.WARNING,
-                sentence=f"action and state list the same dimensions in a different order: {listed(moved)}",
-                remedy="match by name; code that pairs them by position swaps joints",
-                joints=tuple(moved),
-            )
-        )
-    return found
+    return [*found, *check_names(pooled)]

@@ -12,15 +12,18 @@ from simgap.bounds import EPISODES, MALFORMED, said
 from simgap.checks.data_beside import check_beside
 from simgap.checks.data_index import check_index
 from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_remedies import convert_command
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_spans import check_spans
 from simgap.episodes.files import is_temporary
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
 from simgap.episodes.parquet import open_parquet, read_parquet
-from simgap.episodes.reader import Dataset
+from simgap.episodes.reader import Dataset, outcome_word
 from simgap.errors import DataError
 
+_OPENPI = frozenset({"actions", "state", "image", "images", "wrist_image"})
+"""Keys of the conversion scripts of openpi, whose policies map them."""
 _KNOWN_TOP = frozenset({"data", "meta", "videos", "images", "cache", KEYMAP_JSON, "README.md", ".gitattributes", ".cache", ".git"})
 
 
@@ -39,7 +42,7 @@ def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
         "video_files_found": len({s.path for s in spans if s.exists}),
     }
     if dataset.is_ours:
-        result["outcomes"] = dict(sorted(Counter(str(e.extra.get("outcome")) for e in dataset.entries).items()))
+        result["outcomes"] = dict(sorted(Counter(outcome_word(e) for e in dataset.entries).items()))
     return result
 
 
@@ -87,12 +90,14 @@ def _keys(dataset: Dataset) -> list[DataFinding]:
     if not wrong:
         return []
     pairs = [f"{k!r} instead of {w!r}" for k, w in wrong.items()]
+    is_openpi = all(k in _OPENPI or k.endswith(("_image", "_rgb")) for k in wrong)
+    whose = "openpi's, not LeRobot's" if is_openpi else "not LeRobot's"
     return [
         DataFinding(
             code="nonstandard_keys",
-            severity=Severity.WARNING,
-            sentence=f"feature keys are not LeRobot's: {listed(pairs)}; LeRobot policies will not find them",
-            remedy="rename the features in info.json, stats and parquet columns, or map them where the policy is configured",
+            severity=Severity.NOTE if is_openpi else Severity.WARNING,
+            sentence=f"feature keys are {whose}: {listed(pairs)}; LeRobot policies will not find them",
+            remedy=f"map them where the policy is configured, or write the data under LeRobot's names: {convert_command(dataset)}",
             numbers={"renames": wrong},
         )
     ]

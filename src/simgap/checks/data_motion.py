@@ -24,7 +24,7 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     tracks = track(pooled)
     rate = pooled.dataset.info.rate_hz
     measured = {t.name: t.to_json(rate) for t in tracks}
-    found = [*_unmatched(pooled), *_echo(tracks), *_stuck(tracks), *check_requested(pooled), *check_limits(pooled)]
+    found = [*_echo(tracks), *_stuck(tracks), *check_requested(pooled), *check_limits(pooled)]
     alive = [t for t in tracks if t.relation is Relation.TRACKED]
     delta = _delta(alive)
     found += delta
@@ -34,21 +34,6 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
         found += [*check_pairing(pooled, own, swapped), *_strangers(own)]
         found += [*_lag(own, rate), *_saturation(pooled, own), *_load(own), *_conventions(own), *_offsets(own)]
     return measured, found
-
-
-def _unmatched(pooled: Pooled) -> list[DataFinding]:
-    if (pooled.joints and pooled.matched_by_name) or not pooled.state_names:
-        return []
-    what = "paired by position because names are missing" if pooled.joints else "not compared: no dimension has the same name in both"
-    return [
-        DataFinding(
-            code="not_matched_by_name",
-            severity=Severity.WARNING,
-            sentence=f"action and state were {what} ({len(pooled.action_names)} and {len(pooled.state_names)} dimensions)",
-            remedy="name the dimensions of both features in info.json",
-            numbers={"action": len(pooled.action_names), "state": len(pooled.state_names)},
-        )
-    ]
 
 
 def _echo(tracks: list[Tracking]) -> list[DataFinding]:

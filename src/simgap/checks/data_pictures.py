@@ -99,7 +99,7 @@ def _refined(pooled: Pooled, looker: Looker, look: Glimpse, begin: int, end: int
         frames = looker.exact(entry, look.camera, low, high - low).astype(np.int16)
     except DataError:
         return begin, end
-    still = np.abs(np.diff(frames, axis=0)).reshape(len(frames) - 1, -1).max(axis=1) < _STILL
+    still = np.abs(np.diff(frames, axis=0)).max(axis=(1, 2, 3), initial=0) < _STILL
     runs = [(a + low, b + low) for a, b in _runs(still)]
     return max(runs, key=lambda r: r[1] - r[0], default=(begin, end))
 

@@ -122,26 +122,50 @@ def pool(dataset: Dataset) -> Pooled:
 
 
 def _names(dataset: Dataset, key: str, width: int) -> tuple[str, ...]:
-    declared = dataset.info.features[key].names
-    return declared if len(declared) == width else tuple(f"{key}[{k}]" for k in range(width))
+    return dataset.dimension_names(key, width) or tuple(f"{key}[{k}]" for k in range(width))
 
 
 def _matched(dataset: Dataset, action: tuple[str, ...], state: tuple[str, ...]) -> tuple[tuple[Joint, ...], bool]:
-    features = dataset.info.features
-    named = all(len(features[k].names) == n for k, n in ((dataset.action_key, len(action)), (dataset.state_key, len(state))))
+    named = all(dataset.dimension_names(key, len(names)) for key, names in ((dataset.action_key, action), (dataset.state_key, state)) if names)
     if named and len(set(action)) == len(action) and len(set(state)) == len(state):
-        plain = {_plain(n): k for k, n in reversed(list(enumerate(state)))}
-        exact = {n: k for k, n in enumerate(state)}
-        pairs = [(n, k, exact.get(n, plain.get(_plain(n)))) for k, n in enumerate(action)]
-        return tuple(Joint(name=n, action=a, state=s) for n, a, s in pairs if s is not None), True
+        pairs = {a: s for a, s in enumerate(_places(action, state)) if s is not None}
+        return tuple(Joint(name=action[a], action=a, state=s) for a, s in pairs.items()), True
     if len(action) == len(state):
         return tuple(Joint(name=f"dim_{k}", action=k, state=k) for k in range(len(action))), False
     return (), False
 
 
+def _places(action: tuple[str, ...], state: tuple[str, ...]) -> list[int | None]:
+    """Return the state dimension of each action: of the same name, else of the same joint by names that say whose end it is."""
+    exact = {n: k for k, n in enumerate(state)}
+    plain = {_plain(n): k for k, n in reversed(list(enumerate(state)))}
+    places = [exact.get(n, plain.get(_plain(n))) for n in action]
+    left = [k for k in range(len(state)) if k not in places]
+    stems = [joint_stem(state[k]) for k in left]
+    wanted = [joint_stem(n) for n, place in zip(action, places, strict=True) if place is None]
+    by_stem = {stem: k for stem, k in zip(stems, left, strict=True) if stem and stems.count(stem) == 1 and wanted.count(stem) == 1}
+    return [by_stem.get(joint_stem(n)) if place is None else place for n, place in zip(action, places, strict=True)]
+
+
 def _plain(name: str) -> str:
     """Drop the suffix that says position, so that ``elbow.pos`` and ``elbow`` meet and ``elbow.vel`` does not."""
     return re.sub(r"[._](pos|position)$", "", name.lower())
+
+
+_ENDS = frozenset(
+    {
+        *("leader", "follower", "master", "slave", "puppet", "main"),
+        *("action", "actions", "cmd", "command", "commanded", "target", "goal", "desired"),
+        *("state", "states", "obs", "observation", "measured", "actual", "present"),
+        *("pos", "position", "qpos"),
+    }
+)
+"""Words that say at which end of the teleoperation, or of the controller, a number was taken, and not which joint it is of."""
+
+
+def joint_stem(name: str) -> str:
+    """Return a name without the words that say whose it is: ``leader_elbow.pos`` and ``follower_elbow.pos`` are one joint."""
+    return "_".join(word for word in re.split(r"[._/\s-]+", name.lower()) if word and word not in _ENDS)
 
 
 def _require_finite(values: NDArray[np.float64], what: str, names: tuple[str, ...], episode: int) -> None:

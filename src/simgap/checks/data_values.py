@@ -1,18 +1,19 @@
-"""Are the numbers plausible: dead dimensions, units that cannot be told, servo counts, repeats, wraps, limits."""
+"""Are the numbers plausible: repeats, wraps, limits, lengths; dead dimensions and units have files of their own."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.checks.data_dead import check_dead
 from simgap.checks.data_pooled import Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_units import check_units
 from simgap.checks.scaling import circular_std
-from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
+from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.layout import TUB
 
 _REPEATED = 0.2
 _SHORT = 0.25
@@ -34,7 +35,7 @@ def check_values(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     action, state = pooled.pooled(pooled.dataset.action_key), pooled.pooled(pooled.dataset.state_key)
     measured, repeats = _repeats(pooled)
     measured["exactly"] = _exactly(pooled, action)
-    found = [*_dead(pooled, action, state), *_units(pooled, action, state), *_limits(pooled, action, state)]
+    found = [*check_dead(pooled, action, state), *check_units(pooled, action, state), *_limits(pooled, action, state)]
     return measured, [*found, *repeats, *_wraps(pooled), *_lengths(pooled)]
 
 
@@ -42,115 +43,6 @@ def _exactly(pooled: Pooled, action: NDArray[np.float64]) -> dict[str, dict[str,
     """Return the share of frames in which an action is exactly 0, and at its own least and greatest value: dead zones and stops."""
     ends = {"zero": np.zeros(action.shape[1]), "at_least": action.min(axis=0), "at_most": action.max(axis=0)}
     return {n: {k: float((action[:, d] == v[d]).mean()) for k, v in ends.items()} for d, n in enumerate(pooled.action_names)}
-
-
-def _dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
-    found = []
-    for key, values in ((pooled.dataset.action_key, action), (pooled.dataset.state_key, state)):
-        if len(values) < 2:
-            continue
-        constant = {n: float(values[0, k]) for k, n in enumerate(pooled.names(key)) if np.ptp(values[:, k]) == 0.0}
-        if constant:
-            parts = [f"{n} = {v:g}" for n, v in constant.items()]
-            found.append(
-                DataFinding(
-                    code="dead_dimensions",
-                    severity=Severity.WARNING,
-                    sentence=f"{key}: {len(constant)} of {values.shape[1]} dimensions never change ({listed(parts)}): std 0, a normaliser divides by zero",
-                    remedy="drop them, or normalise with a floor under the standard deviation",
-                    feature=key,
-                    joints=tuple(constant),
-                    numbers={"values": constant},
-                )
-            )
-    return found
-
-
-def _units(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
-    spec = pooled.dataset.spec.action_spec
-    if all(d.unit is not Unit.UNKNOWN for d in spec.dimensions):
-        return []
-    found = []
-    ticks = [n for n, v in _columns(pooled, action, state).items() if _is_ticks(v)]
-    if ticks:
-        found.append(
-            DataFinding(
-                code="servo_ticks",
-                severity=Severity.WARNING,
-                sentence=f"{len(ticks)} dimensions hold whole numbers within 0..4095 ({listed(ticks)}): raw servo ticks, not an angle unit",
-                remedy="convert with the calibration (radians = (ticks - 2048) pi / 2048 when centred); statistics in ticks are off by x652 for radians",
-                joints=tuple(ticks),
-                numbers={"ticks_per_rad": 2048 / np.pi, "ticks_per_deg": 4096 / 360},
-            )
-        )
-    arms = _so101_arms(pooled)
-    undecided = {n: v for n, v in _columns(pooled, action, state).items() if n in arms and n not in ticks and np.ptp(v) > 0}
-    largest = max((float(np.abs(v).max()) for v in undecided.values()), default=0.0)
-    if undecided and 6.4 < largest <= 100.5:
-        at_limit = [n for n, v in undecided.items() if (np.abs(v) == 100.0).sum() >= 5]
-        hint = f"; {listed(at_limit)} sits at exactly 100.0, which makes the +-100 mode likely" if at_limit else ""
-        found.append(
-            DataFinding(
-                code="unit_mode_undecidable",
-                severity=Severity.WARNING,
-                sentence=f"arm joints could be degrees or LeRobot's +-100 range mode (values within +-{largest:.1f}); info.json does not say{hint}",
-                remedy="look up use_degrees of the recording, or compare one pose with the calibration; do not mix with data of the other mode",
-                joints=tuple(undecided),
-                numbers={"largest": largest, "candidates": ["deg", "range_100"]},
-            )
-        )
-        return found
-    groups = _unit_groups(pooled, action, state, set(ticks))
-    if groups:
-        parts = [f"{name} could be {' or '.join(c)}" for name, c in groups.items()]
-        found.append(
-            DataFinding(
-                code="units_undeclared",
-                severity=Severity.NOTE,
-                sentence=f"info.json states no units; from the values, {listed(parts, 6)}",
-                remedy="write the units down beside the dataset before mixing it with other data",
-                numbers={"candidates": groups},
-            )
-        )
-    return found
-
-
-def _columns(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return all values of each dimension, action and state of one name together."""
-    parts: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
-    for names, values in ((pooled.action_names, action), (pooled.state_names, state)):
-        for k, name in enumerate(names):
-            parts[name].append(values[:, k])
-    return {n: np.concatenate(v) for n, v in parts.items()}
-
-
-def _is_ticks(values: NDArray[np.float64]) -> bool:
-    return bool((values == np.round(values)).all() and values.min() >= 0 and 360 < values.max() <= 4095 and len(np.unique(values)) > 16)
-
-
-def _so101_arms(pooled: Pooled) -> set[str]:
-    arms = set()
-    for name in (*pooled.action_names, *pooled.state_names):
-        if any(j in name for j in SO101_JOINTS[:-1]) and not re.search(r"vel|torque|current|load", name):
-            arms.add(name)
-    return arms
-
-
-def _unit_groups(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64], known: set[str]) -> dict[str, list[str]]:
-    """Return the units each limb could have: joints that differ in a number share theirs, so one wide joint decides for all."""
-    largest: dict[str, float] = defaultdict(float)
-    whole: dict[str, bool] = defaultdict(lambda: True)
-    for name, values in _columns(pooled, action, state).items():
-        if name in known or np.ptp(values) == 0:
-            continue
-        limb = re.split(r"(?:joint)?_?j?\d", name, maxsplit=1)[0].rstrip("._") or name
-        largest[limb] = max(largest[limb], float(np.abs(values).max()))
-        whole[limb] &= bool((values == np.round(values)).all())
-    result = {}
-    for limb, top in sorted(largest.items()):
-        options = ["normalised"] * (top <= 1.0) + ["rad"] * (top <= 6.6) + ["percent or +-100"] * (1.0 < top <= 100.5) + ["deg"] * (1.0 < top <= 360)
-        result[limb] = ["device counts"] if whole[limb] and top > 100.5 else options or ["device counts"]
-    return result
 
 
 def _limits(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
@@ -305,7 +197,7 @@ def _lengths(pooled: Pooled) -> list[DataFinding]:
         found.append(
             DataFinding(
                 code="short_episodes",
-                severity=Severity.WARNING,
+                severity=Severity.NOTE if pooled.dataset.info.version == TUB else Severity.WARNING,  # a driver stops where the road ends
                 sentence=f"{len(short)} episodes are shorter than a quarter of the median of {median:.0f} frames: {listed(parts)}",
                 remedy="look at them; aborted recordings teach stopping",
                 numbers={"lengths": {str(k): n for k, n in short.items()}, "median": median},

@@ -67,7 +67,7 @@ class Glimpse:
     def steps(self) -> NDArray[np.float64]:
         """Largest difference of any pixel from one look to the next, ``(n - 1,)`` of 255."""
         wide = self.frames.astype(np.int16)
-        return np.asarray(np.abs(np.diff(wide, axis=0)).reshape(max(0, len(wide) - 1), -1).max(axis=1, initial=0), dtype=np.float64)
+        return np.asarray(np.abs(np.diff(wide, axis=0)).max(axis=(1, 2, 3), initial=0), dtype=np.float64)
 
     @property
     def thumbnail(self) -> NDArray[np.float64]:

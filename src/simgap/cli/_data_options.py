@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WORDS = "deg, rad, percent, m, normalised, range_100, ticks ..., absolute, delta, chunk_delta, gripper, opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
 
+_RENAME = "name of a dimension, as action:OLD=NEW or state:OLD=NEW where only one of the two is meant; repeat"
+
 
 def add_reading(action: argparse.ArgumentParser, *, is_stated: bool = True) -> None:
     """Add what says how to read data that do not say it themselves; a file ``simgap-map.json`` beside them says the same."""
@@ -33,13 +35,14 @@ def add_reading(action: argparse.ArgumentParser, *, is_stated: bool = True) -> N
     group.add_argument("--rate-hz", type=float, metavar="HZ", help="frames a second, where the format does not say")
     group.add_argument("--image", action="append", default=[], metavar="CAMERA=HOW", help="how frames are stored: rgb, bgr, rotate_180, flip_vertical; repeat")
     if is_stated:
+        group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help=_RENAME)
         group.add_argument("--is", dest="stated", action="append", default=[], metavar="DIM=WORDS", help=f"what dimensions are, by glob: {WORDS}")
 
 
 def add_change(action: argparse.ArgumentParser) -> None:
     """Add what a conversion changes."""
     group = action.add_argument_group("what to change; DIM is [action:|state:]GLOB")
-    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="rename a dimension")
+    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help=_RENAME)
     group.add_argument("--drop", action="append", default=[], metavar="DIM", help="leave dimensions out")
     group.add_argument("--is", dest="stated", action="append", default=[], metavar="DIM=WORDS", help=f"say what dimensions are, no number changes: {WORDS}")
     group.add_argument("--calibration", type=Path, metavar="FILE", help="LeRobot calibration of the arm: what -100 and 100, or 0 and 100, stand for")
@@ -74,7 +77,11 @@ def keymap_of(args: argparse.Namespace, *, with_stated: bool = True) -> KeyMap |
         found = found.merged(read_keymap(Path(word)) if "=" not in word else KeyMap(keys=tuple(parse_pairs([word], what="--map", example="image=front"))))
     images = {name: tuple(how.split(",")) for name, how in parse_pairs(args.image, what="--image", example="cam_high=bgr")}
     stated = parse_pairs(args.stated, what="--is", example="'elbow*=deg'") if with_stated else []
-    found = found.merged(KeyMap(rate_hz=args.rate_hz, images=images, dimensions={k: parse_convention(v) for k, v in stated}))
+    rename = dict(parse_pairs(args.rename, what="--rename", example="leader_elbow=elbow")) if with_stated else {}
+    said: dict[str, dict[str, Any]] = {}
+    for pattern, words in stated:
+        said[pattern] = said.get(pattern, {}) | parse_convention(words)
+    found = found.merged(KeyMap(rate_hz=args.rate_hz, images=images, dimensions=said, rename=rename))
     return found if found != KeyMap() else None
 
 
@@ -98,7 +105,7 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
     plan = Plan(
         rename=dict(parse_pairs(args.rename, what="--rename", example="j1=elbow.pos")),
         drop=tuple(args.drop),
-        states={**(_calibrated(args.calibration, dataset) if args.calibration is not None else {}), **conventions(args.stated, "--is")},
+        states=_states(_calibrated(args.calibration, dataset) if args.calibration is not None else {}, conventions(args.stated, "--is")),
         becomes=conventions(args.to, "--to"),
         order=_orders(args.order),
         rate_hz=args.resample,
@@ -114,6 +121,11 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
         state_from_action=args.state == "previous-action",
         positional_clock=args.clock == "positional",
     )
+
+
+def _states(calibrated: dict[str, dict[str, Any]], stated: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Put what is said of dimensions over what their calibration says; a dimension named in both has both."""
+    return {**calibrated, **{pattern: calibrated.get(pattern, {}) | fields for pattern, fields in stated.items()}}
 
 
 def episodes_of(text: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
-from simgap.episodes.hdf5_layout import ROBOMIMIC, Layout, layouts, rate_of, robosuite_actions, task_of
+from simgap.episodes.hdf5_layout import ROBOMIMIC, InputRange, Layout, input_range, layouts, rate_of, robosuite_actions, task_of
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import require_content
@@ -129,7 +129,7 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     with opened(first.data) as file:
         group = file[groups[first.index]]
         features, cameras = _features(group, first, layout, notes)
-        attributes = {**dict(file.attrs), **dict(file[layout.parent].attrs if layout.parent else {}), **dict(group.attrs)}
+        attributes = _attributes(file, group, layout)
     stated = keymap.rate_hz if keymap is not None else None
     rate_hz = stated if stated is not None else rate_of(attributes)
     if rate_hz is None:
@@ -158,6 +158,21 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     )
     source = Hdf5Source(files, groups, cameras, [k for k, f in features.items() if f.is_numeric])
     return Opened(info=info, entries=tuple(entries), source=source, roles=roles, dimensions=known, notes=(*notes, *questions), questions=tuple(questions))
+
+
+def _attributes(file: h5py.File, group: h5py.Group, layout: Layout) -> dict[str, Any]:
+    return {**dict(file.attrs), **dict(file[layout.parent].attrs if layout.parent else {}), **dict(group.attrs)}
+
+
+def stored_input_range(entries: Sequence[EpisodeEntry]) -> InputRange | None:
+    """Return what the controllers take that a robomimic file says its actions went through; None where it does not say.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with opened(entries[0].data) as file:
+        group = file[str(entries[0].extra["group"]).partition(":")[2]]
+        return input_range(_attributes(file, group, ROBOMIMIC))
 
 
 def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simgap.bounds import MALFORMED
 from simgap.conventions import Dimension, Reference, Unit
 from simgap.episodes.index import Feature
 from simgap.episodes.keymap import ACTION_ROLE, KeyMap
@@ -192,6 +194,65 @@ def robosuite_actions(attributes: Mapping[str, Any], width: int) -> tuple[Dimens
     reference = Reference.DELTA if controller["control_delta"] else Reference.ABSOLUTE
     moved = [Dimension(name=f"eef.{axis}", unit=Unit.NORMALISED, low=-1.0, high=1.0, reference=reference) for axis in axes]
     return (*moved, Dimension(name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False))
+
+
+class InputRange(NamedTuple):
+    """What the controllers of a robosuite environment take, by the settings that are stored with the data."""
+
+    kinds: tuple[str, ...]
+    low: float
+    high: float
+    dimensions: int | None
+    """How many leading dimensions the range is stated for; None where it holds for all."""
+
+
+def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
+    """Return the input range that ``env_args`` states, in any of robosuite's layouts; None where it states none, or actions are absolute.
+
+    One controller, a list with one per robot, or the parts of a composite one (``body_parts``, with ``arms`` or without). An
+    absolute pose is handed on as it is; of the others, what lies outside is clipped before it is scaled.
+    """
+    found = list(_controllers(environment(attributes).get("env_kwargs", {}).get("controller_configs"), 0))
+    if not found or any(_is_absolute(c) for c in found):
+        return None
+    ends = [(_numbers(c["input_min"]), _numbers(c["input_max"])) for c in found]
+    if any(len(low) == 0 or len(high) == 0 for low, high in ends):
+        return None
+    widths = {len(v) for pair in ends for v in pair} - {1}
+    kinds = tuple(dict.fromkeys(str(c.get("type", "controller")) for c in found))
+    low, high = (float(pick(np.concatenate(list(side)))) for pick, side in zip((np.min, np.max), zip(*ends, strict=True), strict=True))
+    if not (np.isfinite([low, high]).all() and low < high):
+        return None
+    return InputRange(kinds, low, high, widths.pop() if len(found) == 1 and len(widths) == 1 else None)
+
+
+def _controllers(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of each controller, however deep they are nested."""
+    if depth > 6:
+        return
+    if isinstance(value, str):
+        yield from _controllers(_json(value), depth + 1)
+    elif isinstance(value, list):
+        for item in value[:32]:
+            yield from _controllers(item, depth + 1)
+    elif isinstance(value, dict):
+        if "input_min" in value and "input_max" in value:
+            yield value
+        else:
+            for item in value.values():
+                if isinstance(item, (dict, list)):
+                    yield from _controllers(item, depth + 1)
+
+
+def _is_absolute(controller: Mapping[str, Any]) -> bool:
+    return controller.get("control_delta") is False or controller.get("input_type") == "absolute"
+
+
+def _numbers(value: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(value, dtype=np.float64).reshape(-1)
+    except MALFORMED:
+        return np.zeros(0)
 
 
 def task_of(episode: Mapping[str, Any], parent: Mapping[str, Any]) -> str:

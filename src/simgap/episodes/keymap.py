@@ -18,7 +18,7 @@ SCHEMA = 1
 ACTION_ROLE, STATE_ROLE, TIME_ROLE, IGNORE, NONE = "action", "state", "time", "ignore", "none"
 IMAGE_CHANGES = ("rgb", "bgr", "rotate_180", "flip_vertical")
 """How stored frames differ from upright RGB; ``rgb`` states that they do not."""
-_FIELDS = frozenset({"schema", "keys", "rate_hz", "task", "names", "dimensions", "images"})
+_FIELDS = frozenset({"schema", "keys", "rate_hz", "task", "names", "dimensions", "images", "rename"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +38,8 @@ class KeyMap:
     """``[action:|state:]GLOB`` -> fields of the convention (unit, low, high, is_gripper ...), later ones win."""
     images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Camera name -> :data:`IMAGE_CHANGES` to undo."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """``[action:|state:]NAME`` of a dimension -> its new name; what ``dimensions`` states goes by the new one."""
 
     def __post_init__(self) -> None:
         if self.rate_hz is not None and not 0.0 < self.rate_hz < 1e5:
@@ -60,6 +62,7 @@ class KeyMap:
             "names": {k: list(v) for k, v in self.names.items()},
             "dimensions": {k: dict(v) for k, v in self.dimensions.items()},
             "images": {k: list(v) for k, v in self.images.items()},
+            "rename": dict(self.rename),
         }
         return {k: v for k, v in plain.items() if v}
 
@@ -73,6 +76,7 @@ class KeyMap:
             names={**self.names, **other.names},
             dimensions={**self.dimensions, **other.dimensions},
             images={**self.images, **other.images},
+            rename={**self.rename, **other.rename},
         )
 
 
@@ -99,6 +103,7 @@ def read_keymap(path: Path) -> KeyMap:
             names={str(k): tuple(str(n) for n in v) for k, v in (data.get("names") or {}).items()},
             dimensions={str(k): dict(v) for k, v in (data.get("dimensions") or {}).items()},
             images={str(k): (v,) if isinstance(v, str) else tuple(str(c) for c in v) for k, v in (data.get("images") or {}).items()},
+            rename={str(k): str(v) for k, v in (data.get("rename") or {}).items()},
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as a key map ({error}); keys map a key to a role, names a role to a list") from error

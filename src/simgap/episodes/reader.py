@@ -24,7 +24,7 @@ from simgap.episodes.recognise import Format, recognise
 from simgap.episodes.source import Opened, Source
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.tub import open_tub
-from simgap.episodes.vectors import UNLIMITED, Vector, make_vector, require_matches
+from simgap.episodes.vectors import UNLIMITED, Vector, make_vector, require_matches, require_renames
 from simgap.errors import DataError
 from simgap.provenance import Stamp, content_hash
 from simgap.types import Episode, Outcome, OutcomeKind
@@ -87,6 +87,14 @@ class Dataset:
     def state_key(self) -> str:
         """The feature that holds encoder readings; of width 0 where nothing was measured."""
         return self._vectors[STATE_ROLE].key
+
+    def dimension_names(self, key: str, width: int) -> tuple[str, ...] | None:
+        """Return the names of the action's or the state's dimensions; None where nobody gave any, or not ``width`` of them."""
+        vector = next(v for v in self._vectors.values() if v.key == key)
+        if self.is_ours:  # what info.json says is what LeRobot reads; it can be compared with the spec
+            declared = self.info.features[key].names
+            return declared if len(declared) == width else None
+        return vector.spec.names if vector.is_named and len(vector.spec) == width else None
 
     @property
     def camera_keys(self) -> dict[str, str]:
@@ -177,11 +185,16 @@ class Dataset:
             raise DataError(f"{self.root}: camera {camera!r} declares shape {list(shape)}, expected [height, width, 3]")
         return (shape[1], shape[2], 3) if shape[0] == 3 and shape[2] != 3 else (shape[0], shape[1], 3)
 
+    def time_key(self, columns: Mapping[str, NDArray[Any]]) -> str | None:
+        """Return which of an episode's columns is its clock; None where nothing was recorded."""
+        if self._roles.time is not None:
+            return self._roles.time if self._roles.time in columns else None
+        return next((key for key in (TIME, "timestamp") if key in columns), None)
+
     def clock(self, index: int, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         """Return the time of each frame, ``(T,)`` s: the true clock where one was recorded, else the position over the rate."""
-        entry = self.entry(index)
-        named = columns.get(self._roles.time) if self._roles.time is not None else columns.get(TIME, columns.get("timestamp"))
-        values = np.arange(entry.length) / self.info.rate_hz if named is None else named
+        entry, key = self.entry(index), self.time_key(columns)
+        values = np.arange(entry.length) / self.info.rate_hz if key is None else columns[key]
         return values.astype(np.float64).reshape(len(values))
 
     def episode(self, index: int, *, images: bool = True) -> Episode:
@@ -244,21 +257,32 @@ def open_dataset(path: Path | str, keymap: KeyMap | None = None) -> Dataset:
 
 
 def outcome_of(entry: EpisodeEntry) -> Outcome:
-    """Return how an episode ended, void where nobody recorded it."""
+    """Return how an episode ended, as far as anybody recorded it."""
     kind, detail = entry.extra.get("outcome"), str(entry.extra.get("outcome_detail") or "")
     if kind in tuple(OutcomeKind):
         return Outcome(OutcomeKind(kind), detail)
     if isinstance(entry.extra.get("success"), bool):
         return Outcome.success() if entry.extra["success"] else Outcome.failure("not recorded")
-    return Outcome.void("outcome not recorded")
+    return Outcome.not_recorded()
+
+
+def outcome_word(entry: EpisodeEntry) -> str:
+    """Return ``success``, ``failure``, ``void`` or ``not recorded``."""
+    outcome = outcome_of(entry)
+    return str(outcome.kind) if outcome.is_recorded else "not recorded"
 
 
 def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vector]:
     info, roles = opened.info, opened.roles
-    made = {
-        role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root)
-        for role, parts in ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
-    }
+
+    def vectors(keymap: KeyMap | None) -> dict[str, Vector]:
+        both = ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
+        return {role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root) for role, parts in both}
+
+    if keymap is not None and keymap.rename:
+        before = vectors(replace(keymap, rename={}, dimensions={}))
+        require_renames(keymap.rename, before[ACTION_ROLE].spec.names, before[STATE_ROLE].spec.names)
+    made = vectors(keymap)
     if opened.spec is not None:
         specs = {ACTION_ROLE: opened.spec.action_spec, STATE_ROLE: opened.spec.state_spec}
         return {role: replace(vector, spec=specs[role]) for role, vector in made.items()}

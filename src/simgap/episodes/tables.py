@@ -161,8 +161,8 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         "episode_index": index,
         "tasks": [summary.task],
         "length": length,
-        "outcome": str(episode.outcome.kind),
-        "outcome_detail": episode.outcome.detail,
+        "outcome": str(episode.outcome.kind) if episode.outcome.is_recorded else None,  # null: nobody said, which is not a void trial
+        "outcome_detail": episode.outcome.detail if episode.outcome.is_recorded else None,
         "success": None if episode.outcome.is_void else episode.outcome.is_success,
         "seed": episode.seed,
         "factors": canonical_json(dict(episode.factors)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simgap.conventions import Conversion, Dimension, Reference, Unit, VectorSpec, reexpressed
 from simgap.episodes.keymap import ACTION_ROLE, STATE_ROLE
-from simgap.episodes.vectors import UNLIMITED, changed_dimension, matches, require_matches
+from simgap.episodes.vectors import UNLIMITED, changed_dimension, matches, renamed, require_matches, require_renames
 from simgap.errors import ConventionError, UsageError, did_you_mean
 from simgap.types import Episode
 
@@ -24,7 +24,7 @@ class Plan:
     """What to do to the vectors of a dataset, in this order."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Old dimension name -> new one."""
+    """``[action:|state:]NAME`` of a dimension -> its new name."""
     drop: tuple[str, ...] = ()
     """``[action:|state:]GLOB`` of dimensions to leave out."""
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -106,13 +106,12 @@ def make_change(plan: Plan, action: VectorSpec, state: VectorSpec) -> Change:
         ConventionError: a conversion that would guess or lose something; names both sides and what is missing.
     """
     require_matches([*plan.drop], action, state)
-    _require_names(plan.rename, action, state)
+    require_renames(plan.rename, action.names, state.names)
     both = {ACTION_ROLE: action, STATE_ROLE: state}
     kept: dict[str, list[tuple[int, Dimension]]] = {}
     for role, spec in both.items():
-        named = [
-            (k, replace(d, name=plan.rename.get(d.name, d.name))) for k, d in enumerate(spec.dimensions) if not any(matches(p, role, d.name) for p in plan.drop)
-        ]
+        left = [(k, d) for k, d in enumerate(spec.dimensions) if not any(matches(p, role, d.name) for p in plan.drop)]
+        named = [(k, replace(d, name=renamed(plan.rename, role, d.name))) for k, d in left]
         doubled = sorted({d.name for _, d in named if sum(d.name == other.name for _, other in named) > 1})
         if doubled:
             raise UsageError(f"the {role} would have {doubled} twice; rename them apart")
@@ -211,10 +210,3 @@ def _anchoring(
     as_positions = [replace(d, reference=Reference.ABSOLUTE) for d in stated]
     first, second = (VectorSpec(dimensions=tuple(d), rate_hz=1.0) for d in (measured, as_positions))
     return tuple(state_sources[by_name[d.name]] for d in stated), Conversion.between(first, second)
-
-
-def _require_names(rename: Mapping[str, str], action: VectorSpec, state: VectorSpec) -> None:
-    names = dict.fromkeys([*action.names, *state.names])
-    for old in rename:
-        if old not in names:
-            raise UsageError(f"no dimension {old!r} to rename; {did_you_mean(old, names)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Vector:
     parts: tuple[str, ...]
     """Stored features, joined in order; empty for a state that nobody measured."""
     spec: VectorSpec
+    is_named: bool = True
+    """False where the format gives no names and those of ``spec`` only count."""
 
     @property
     def is_stored(self) -> bool:
@@ -52,19 +54,57 @@ def make_vector(
     """Return the vector of a role.
 
     Raises:
-        UsageError: the map gives another number of names than there are dimensions.
+        UsageError: the map gives another number of names than there are dimensions, or one name to two of them.
     """
+    is_named = all(bool(known.get(key)) or _is_named(features[key]) for key in parts)
     joined = [d for key in parts for d in known.get(key) or unknown_dimensions(features[key], is_one_of=len(parts))]
     names = (keymap.names if keymap is not None else {}).get(role)
     if names is not None:
         if len(names) != len(joined) or len(set(names)) != len(names):
             raise UsageError(f"{root}: {len(names)} {role} names were given for {len(joined)} dimensions {[d.name for d in joined]}; give each its own")
         joined = [changed_dimension(d, {"name": n, "is_gripper": d.is_gripper or _grips(n)}) for d, n in zip(joined, names, strict=True)]
+        is_named = True
+    joined, was_renamed = _renamed(joined, role, keymap.rename if keymap is not None else {}, root)
     for pattern, fields in (keymap.dimensions if keymap is not None else {}).items():
         joined = [changed_dimension(d, fields) if matches(pattern, role, d.name) else d for d in joined]
     standard = {ACTION_ROLE: ACTION, STATE_ROLE: STATE}[role]
     key = parts[0] if len(parts) == 1 else standard if standard not in features else f"mapped.{standard}"
-    return Vector(key=key, parts=tuple(parts), spec=VectorSpec(dimensions=tuple(joined), rate_hz=rate_hz))
+    spec = VectorSpec(dimensions=tuple(joined), rate_hz=rate_hz)
+    return Vector(key=key, parts=tuple(parts), spec=spec, is_named=is_named or was_renamed)
+
+
+def _is_named(feature: Feature) -> bool:
+    width = feature.shape[0] if feature.shape else 1
+    return len(feature.names) == width or width == 1  # a single number is named by its key
+
+
+def _renamed(dimensions: list[Dimension], role: str, rename: Mapping[str, str], root: Path) -> tuple[list[Dimension], bool]:
+    """Return dimensions under the names their owner gives them, and whether any has changed."""
+    result = [replace(d, name=renamed(rename, role, d.name)) for d in dimensions]
+    names = [d.name for d in result]
+    doubled = sorted({n for n in names if names.count(n) > 1})
+    if doubled and rename:
+        raise UsageError(f"{root}: the {role} would have {doubled} twice; rename them apart")
+    return result, [d.name for d in dimensions] != names
+
+
+def renamed(rename: Mapping[str, str], role: str, name: str) -> str:
+    """Return the new name of a dimension; ``action:OLD`` or ``state:OLD`` speaks of one vector, ``OLD`` of both."""
+    return rename.get(f"{role}:{name}", rename.get(name, name))
+
+
+def require_renames(rename: Mapping[str, str], action: Sequence[str], state: Sequence[str]) -> None:
+    """Raise unless every name to change is there.
+
+    Raises:
+        UsageError: proposes the nearest.
+    """
+    names = {ACTION_ROLE: action, STATE_ROLE: state}
+    for old in rename:
+        role, sign, name = old.partition(":")
+        there = names[role] if sign and role in names else [*action, *state]
+        if (name if sign and role in names else old) not in there:
+            raise UsageError(f"no dimension {old!r} to rename; {did_you_mean(old, dict.fromkeys(there))}")
 
 
 def unknown_dimensions(feature: Feature, *, is_one_of: int = 1) -> tuple[Dimension, ...]:

@@ -1,0 +1,132 @@
+"""In what are the numbers: what the values allow where nobody said it, and the one question that settles it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simgap.checks.data_pooled import Pooled, is_gripper_name
+from simgap.checks.data_remedies import reading_command
+from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.conventions import SO101_JOINTS, Unit
+
+_PERCENT, _COUNTS = "percent or +-100", "device counts"
+_WORDS = {_PERCENT: "range_100"}
+
+
+def check_units(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
+    """Ask once for the units that nobody stated; all of it are notes, for a format without units is no fault of its data."""
+    spec = pooled.dataset.spec.action_spec
+    if all(d.unit is not Unit.UNKNOWN for d in spec.dimensions):
+        return []
+    columns = _columns(pooled, action, state)
+    ticks = [n for n, v in columns.items() if _is_ticks(v)]
+    found = _ticks(pooled, ticks, len(columns)) if ticks else []
+    arms = _so101_arms(pooled)
+    undecided = {n: v for n, v in columns.items() if n in arms and n not in ticks and np.ptp(v) > 0}
+    largest = max((float(np.abs(v).max()) for v in undecided.values()), default=0.0)
+    if undecided and 6.4 < largest <= 100.5:
+        return [*found, _undecided(pooled, undecided, largest)]
+    groups = _unit_groups({n: v for n, v in columns.items() if n not in ticks})
+    return [*found, _undeclared(pooled, groups)] if groups else found
+
+
+def _ticks(pooled: Pooled, ticks: list[str], width: int) -> list[DataFinding]:
+    stated = ["--is", "*=ticks"] if len(ticks) == width else [w for n in ticks for w in ("--is", f"{n}=ticks")]
+    return [
+        DataFinding(
+            code="servo_ticks",
+            severity=Severity.NOTE,
+            sentence=f"{len(ticks)} dimensions hold whole numbers within 0..4095 ({listed(ticks)}): raw servo ticks, not an angle unit",
+            remedy="convert with the calibration (radians = (ticks - 2048) pi / 2048 when centred); statistics in ticks are off by x652 for radians; "
+            f"to say so once: {reading_command('info', pooled.dataset, *stated, '--save-map')}",
+            joints=tuple(ticks),
+            numbers={"ticks_per_rad": 2048 / np.pi, "ticks_per_deg": 4096 / 360},
+        )
+    ]
+
+
+def _undecided(pooled: Pooled, undecided: dict[str, NDArray[np.float64]], largest: float) -> DataFinding:
+    at_limit = [n for n, v in undecided.items() if (np.abs(v) == 100.0).sum() >= 5]
+    hint = f"; {listed(at_limit)} sits at exactly 100.0, which makes the +-100 mode likely" if at_limit else ""
+    grippers = [n for n in (*pooled.action_names, *pooled.state_names) if is_gripper_name(n)]
+    others = {*pooled.action_names, *pooled.state_names} - {*undecided, *grippers}
+
+    def say(unit: str) -> list[str]:
+        words = [w for n in undecided for w in ("--is", f"{n}={unit}")] if others else ["--is", f"*={unit}"]
+        return [*words, *(("--is", "*gripper*=percent") if not others and any("gripper" in n for n in grippers) else ()), "--save-map"]
+
+    likely, other = ("range_100", "deg") if at_limit else ("deg", "range_100")
+    return DataFinding(
+        code="unit_mode_undecidable",
+        severity=Severity.NOTE,
+        sentence=f"arm joints could be degrees or LeRobot's +-100 range mode (values within +-{largest:.1f}); info.json does not say{hint}",
+        remedy="look up use_degrees of the recording, or compare one pose with the calibration, and answer once: "
+        f"{reading_command('info', pooled.dataset, *say(likely))} (or ={other}); do not mix with data of the other mode",
+        joints=tuple(undecided),
+        numbers={"largest": largest, "candidates": ["deg", "range_100"]},
+    )
+
+
+def _undeclared(pooled: Pooled, groups: dict[str, list[str]]) -> DataFinding:
+    parts = [f"{name} could be {' or '.join(c)}" for name, c in groups.items()]
+    known = [c for options in groups.values() for c in options if c != _COUNTS]
+    likely = max(dict.fromkeys(known), key=known.count) if known else ""
+    example = f", for example {reading_command('info', pooled.dataset, '--is', f'*={_WORDS.get(likely, likely)}', '--save-map')}" if likely else ""
+    return DataFinding(
+        code="units_undeclared",
+        severity=Severity.NOTE,
+        sentence=f"{'info.json' if pooled.dataset.info.is_lerobot else 'the file'} states no units; from the values, {listed(parts, 6)}",
+        remedy=f"write the units down beside the dataset before mixing it with other data{example}",
+        numbers={"candidates": groups},
+    )
+
+
+def _columns(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return all values of each dimension, action and state of one name together."""
+    parts: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
+    for names, values in ((pooled.action_names, action), (pooled.state_names, state)):
+        for k, name in enumerate(names):
+            parts[name].append(values[:, k])
+    return {n: np.concatenate(v) for n, v in parts.items()}
+
+
+def _is_ticks(values: NDArray[np.float64]) -> bool:
+    return bool((values == np.round(values)).all() and values.min() >= 0 and 360 < values.max() <= 4095 and len(np.unique(values)) > 16)
+
+
+def _so101_arms(pooled: Pooled) -> set[str]:
+    arms = set()
+    for name in (*pooled.action_names, *pooled.state_names):
+        if any(j in name for j in SO101_JOINTS[:-1]) and not re.search(r"vel|torque|current|load", name):
+            arms.add(name)
+    return arms
+
+
+def _unit_groups(columns: dict[str, NDArray[np.float64]]) -> dict[str, list[str]]:
+    """Return the units each limb could have: joints that differ in a number share theirs, so one wide joint decides for all."""
+    largest: dict[str, float] = defaultdict(float)
+    whole: dict[str, bool] = defaultdict(lambda: True)
+    for name, values in columns.items():
+        if np.ptp(values) == 0:
+            continue
+        limb = limb_of(name)
+        largest[limb] = max(largest[limb], float(np.abs(values).max()))
+        whole[limb] &= bool((values == np.round(values)).all())
+    result = {}
+    for limb, top in sorted(largest.items()):
+        options = ["normalised"] * (top <= 1.0) + ["rad"] * (top <= 6.6) + [_PERCENT] * (1.0 < top <= 100.5) + ["deg"] * (1.0 < top <= 360)
+        result[limb] = [_COUNTS] if whole[limb] and top > 100.5 else options or [_COUNTS]
+    return result
+
+
+def limb_of(name: str) -> str:
+    """Return what joints of one limb share of their names: ``left.joint_1.pos`` is of ``left``, ``actions[3]`` of ``actions``."""
+    if unnamed := re.fullmatch(r"(.+)\[\d+\]", name):
+        return unnamed[1]
+    plain = re.sub(r"[._](pos|position)$", "", name)
+    limb = re.sub(r"[._/]?(?:joint|axis|motor|dim|j)?[._]?\d+$", "", plain)
+    return limb or re.sub(r"[._]?\d+$", "", plain) or name
