@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket as sockets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -32,6 +34,40 @@ def serving(handler: Handler) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join(timeout=5)
+
+
+@contextmanager
+def listening(handler: Callable[[sockets.socket], None]) -> Iterator[str]:
+    """Accept plain connections on a free port, each in a thread; yields a url at which no websocket server is."""
+    server = sockets.create_server(("127.0.0.1", 0))
+    open_ones: list[sockets.socket] = []
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                open_ones.append(connection)
+                threading.Thread(target=quietly, args=(connection,), daemon=True).start()
+
+    def quietly(connection: sockets.socket) -> None:
+        with suppress(OSError):
+            handler(connection)
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"ws://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        for one in (server, *open_ones):
+            with suppress(OSError):
+                one.shutdown(sockets.SHUT_RDWR)
+            one.close()
+
+
+def dripping(connection: sockets.socket, data: bytes, every_s: float = 0.05) -> None:
+    """Send a byte at a time."""
+    for k in range(len(data)):
+        connection.sendall(data[k : k + 1])
+        time.sleep(every_s)
 
 
 def bytes_array(array: NDArray[Any]) -> dict[bytes, Any]:

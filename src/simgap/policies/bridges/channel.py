@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,11 +13,16 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from simgap.child import one_line
 from simgap.errors import DataError, MachineError, TrialFault, UsageError
 from simgap.policies.bridges.policy_file import PolicyFile
 
 FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects", "api_key_variable")
 """Fields of a policy file that this module reads."""
+
+
+_GRACE_S = 0.1
+_KEPT_REPLIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +100,9 @@ class Channel:
         except (OSError, TimeoutError, self._library.exceptions.WebSocketException) as error:
             raise MachineError(f"no {who} answers at {spec.url} ({_told(error)}); {start}, or correct url in the policy file") from error
         self.is_open = True
+        self._answered: OrderedDict[bytes, bytes] = OrderedDict()
+        """Digest of a reply -> digest of the message it answered, the newest last."""
+        self._took_s = 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -106,10 +116,47 @@ class Channel:
             TrialFault: lost connection, no reply in time, or an error that the server sent as text.
             DataError: a reply that is too large.
         """
+        self.require_silence()
         began = clock()
         self.send(message)
         reply = self.receive()
-        return reply, clock() - began
+        took = clock() - began
+        question, answer = (hashlib.blake2b(data, digest_size=16).digest() for data in (message, reply))
+        if self._answered.get(answer, question) != question:
+            # Another question and the same bytes: an answer given twice, perhaps, and the right one is still to come.
+            self.require_silence(max(_GRACE_S, min(2.0 * self._took_s - took, self.spec.reply_timeout_s)))
+        self._answered[answer], self._took_s = question, took
+        while len(self._answered) > _KEPT_REPLIES:
+            self._answered.popitem(last=False)
+        return reply, took
+
+    def require_silence(self, wait_s: float = 0.0) -> None:
+        """Go on only if nothing came that was not asked for: what the server sent twice, late or by itself answers no next question.
+
+        A ping goes before the look: when its answer is here, so is everything that the server had sent before it.
+
+        Args:
+            wait_s: how long something may still come.
+
+        Raises:
+            TrialFault: something waits, the connection is lost, or the server answers no ping in time.
+        """
+        try:
+            if not self._socket.ping().wait(self.spec.reply_timeout_s):
+                self.close()
+                raise self._deaf()
+            extra = self._socket.recv(timeout=wait_s)
+        except TimeoutError:
+            return
+        except (OSError, self._library.exceptions.ConnectionClosed) as error:
+            raise self._lost(error) from error
+        self.close()
+        if isinstance(extra, str):
+            raise self._failed(extra)
+        raise TrialFault(
+            f"the {self.who} at {self.spec.url} sent {len(extra)} bytes that nobody had asked for; which reply belongs to which "
+            "observation cannot be told any more: see whether it answers each request once"
+        )
 
     def send(self, message: bytes) -> None:
         """Send one message.
@@ -140,7 +187,7 @@ class Channel:
             raise self._lost(error) from error
         if isinstance(reply, str):
             self.close()
-            raise TrialFault(f"the {self.who} at {self.spec.url} failed: {last_line(reply)}; its whole traceback is in its own log")
+            raise self._failed(reply)
         return bytes(reply)
 
     def close(self) -> None:
@@ -149,11 +196,17 @@ class Channel:
             self.is_open = False
             self._stack.close()
 
+    def _failed(self, text: str) -> TrialFault:
+        return TrialFault(f"the {self.who} at {self.spec.url} failed: {last_line(text)}; its whole traceback is in its own log")
+
+    def _deaf(self) -> TrialFault:
+        return TrialFault(f"the {self.who} at {self.spec.url} took nothing for {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s")
+
     def _lost(self, error: BaseException) -> Exception:
         self.close()
         sent = getattr(error, "sent", None)
         if isinstance(error.__cause__, TimeoutError):
-            return TrialFault(f"the {self.who} at {self.spec.url} took nothing for {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s")
+            return self._deaf()
         if sent is not None and sent.code == 1009:  # RFC 6455: message too big
             limit = self.spec.largest_reply_bytes
             return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")
@@ -169,13 +222,13 @@ def _key(variable: str) -> str:
 
 def last_line(text: str) -> str:
     """Return the line of a traceback that says what went wrong, shortened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{lines[-1]:.300}" if lines else "an empty error message"
+    lines = [line.strip() for line in text[-10_000:].splitlines() if line.strip()]
+    return one_line(lines[-1]) if lines else "an empty error message"
 
 
 def _told(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
-    return f"{' '.join(text.split()):.200}"
+    return one_line(text)[:200]
 
 
 def _websockets() -> ModuleType:

@@ -16,10 +16,9 @@ a rollout cannot be repeated to the bit. The protocol does not say either which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from simgap.errors import DataError, TrialFault
 from simgap.policies.base import Asked
@@ -33,6 +32,7 @@ from simgap.policies.bridges.wire import Dialect, pack, plain, unpack
 WHO = "openpi server"
 START = "start it (uv run scripts/serve_policy.py policy:checkpoint --policy.config=... --policy.dir=...)"
 FIELDS = (*channel.FIELDS, *remote.FIELDS)
+_METADATA_BYTES = 1 << 20
 
 
 class OpenpiPolicy(ServedPolicy):
@@ -91,7 +91,10 @@ def connect(spec: ChannelSpec) -> tuple[Channel, Mapping[str, Any]]:
     """
     made = Channel(spec, who=WHO, start=START)
     try:
-        metadata = unpack(made.receive(), who=f"the {WHO} at {spec.url}")
+        told = made.receive()
+        if len(told) > _METADATA_BYTES:
+            raise DataError(f"the {WHO} at {spec.url} began with {len(told)} bytes; expected metadata of at most {_METADATA_BYTES}")
+        metadata = unpack(told, who=f"the {WHO} at {spec.url}")
         if not isinstance(metadata, dict):
             raise DataError(f"the {WHO} at {spec.url} began with a {type(metadata).__name__}, not with a map of metadata; is another server at that port?")
     except BaseException:
@@ -134,4 +137,6 @@ def _infer_s(reply: Mapping[str, Any]) -> float | None:
     """Return the seconds that the server says its policy took, where it says so in a sane way."""
     timing = reply.get("server_timing")
     milliseconds = timing.get("infer_ms") if isinstance(timing, Mapping) else None
-    return float(milliseconds) / 1000.0 if isinstance(milliseconds, int | float) and np.isfinite(milliseconds) else None
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not 0 <= milliseconds < math.inf:
+        return None
+    return float(milliseconds) / 1000.0

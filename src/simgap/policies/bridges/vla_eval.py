@@ -19,6 +19,7 @@ The harness compares declared specs and only logs what differs. Here a differenc
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ WHO = "vla-eval model server"
 START = "start it (vla-eval serve --config ...)"
 PROTOCOL_VERSION = 1
 FIELDS = (*channel.FIELDS, *remote.FIELDS, "sessions", "components")
+_GREETING_BYTES = 1 << 20
 _TYPES = ("hello", "observation", "action", "episode_start", "episode_end", "error")
 
 
@@ -64,10 +66,13 @@ class Session:
         self.is_used = False
         try:
             seq = self._send("hello", {"harness_version": f"simgap {library_version('simgap')}", "protocol_version": PROTOCOL_VERSION})
-            self.greeting = self._payload("hello", self._channel.receive(), seq)
+            told = self._channel.receive()
+            if len(told) > _GREETING_BYTES:
+                raise DataError(f"{self._name} greets with {len(told)} bytes; at most {_GREETING_BYTES} expected")
+            self.greeting = self._payload("hello", told, seq)
             version = self.greeting.get("protocol_version", PROTOCOL_VERSION)
-            if version != PROTOCOL_VERSION:
-                raise ConventionError(f"{self._name} speaks protocol version {version!r:.40}, this one is {PROTOCOL_VERSION}; use a server of vla-eval 0.8")
+            if type(version) is not int or version != PROTOCOL_VERSION:
+                raise ConventionError(f"{self._name} speaks protocol version {_glimpse(version)}, this one is {PROTOCOL_VERSION}; use a server of vla-eval 0.8")
         except BaseException:
             self.close()
             raise
@@ -91,6 +96,7 @@ class Session:
             TrialFault: an error of the server, a lost connection, or no answer in time.
             DataError: no message, or the answer to another question.
         """
+        self._channel.require_silence()
         began = log.clock()
         seq = self._send("observation", message)
         data = self._channel.receive()
@@ -116,14 +122,15 @@ class Session:
     def _payload(self, wanted: str, data: bytes, seq: int) -> dict[str, Any]:
         message = unpack(data, who=self._name)
         kind, payload = (message.get("type"), message.get("payload")) if isinstance(message, dict) else (None, None)
-        if kind not in _TYPES or not isinstance(payload, dict):
-            raise DataError(f"{self._name} sent {plain(message)!r:.80}, which is no message of the protocol; is another server at that port?")
+        if not isinstance(kind, str) or kind not in _TYPES or not isinstance(payload, dict):
+            raise DataError(f"{self._name} sent {_glimpse(message)}, which is no message of the protocol; is another server at that port?")
         if kind == "error":
-            raise TrialFault(f"{self._name} failed: {last_line(str(payload.get('error', payload)))}; its traceback is in its own log")
+            raise TrialFault(f"{self._name} failed: {last_line(str(payload.get('error', 'it did not say why'))[:10_000])}; its traceback is in its own log")
         if kind != wanted:
             raise DataError(f"{self._name} sent {kind!r} where {wanted!r} was to come; is its version that of the protocol?")
-        if message.get("seq") != seq:
-            raise DataError(f"{self._name} answered question {message.get('seq')!r:.40} when {seq} was asked; an action of another moment must not be sent")
+        answered = message.get("seq")
+        if type(answered) is not int or answered != seq:
+            raise DataError(f"{self._name} answered question {_glimpse(answered)} when {seq} was asked; an action of another moment must not be sent")
         return payload
 
 
@@ -224,6 +231,13 @@ class VlaEvalPolicy(ServedPolicy):
             session.close()
             raise TrialFault(f"{self._name} greets otherwise than before: it serves another policy now; screen that one by itself")
         return session
+
+
+def _glimpse(value: object) -> str:
+    """Return the beginning of a foreign value, without writing out all of it."""
+    if isinstance(value, dict):
+        return f"a map of {', '.join(repr(k)[:20] for k in itertools.islice(value, 5)) or 'nothing'}"
+    return repr(value)[:40] if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
 
 
 def read_interface(file: PolicyFile) -> Interface:

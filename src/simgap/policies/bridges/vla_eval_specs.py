@@ -45,7 +45,7 @@ def components_of(declared: Any, what: str, *, server: str) -> tuple[Component, 
         found = tuple(Component(name=str(k), dims=int(v["dims"]), format=str(v["format"])) for k, v in declared.items())
         if any(not 0 <= c.dims <= _MOST for c in found):
             raise ValueError(f"dims beyond 0 to {_MOST}")
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         raise ConventionError(f"{server} declares {what} that cannot be read ({error!r:.100}); expected dims and format of every component") from error
     return found
 

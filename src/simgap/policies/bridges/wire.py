@@ -8,6 +8,7 @@ does this reader, which takes either dialect and believes no length, dtype or sh
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from enum import Enum
@@ -24,6 +25,8 @@ NUMBERS = "biuf"
 _MOST_SIDES = 8
 _MOST_LEVELS = 32
 """Of maps and lists in each other; a message of actions has three or four, and hashing one of hundreds takes the stack."""
+_MOST_CONTAINERS = 100_000
+"""Each costs some hundred bytes of memory, and one byte of a message can be one."""
 _MOST_DIMENSION_BYTES = 8
 _MARKS, _ONES, _IMAGES = ("__ndarray__", b"__ndarray__"), ("__npgeneric__", b"__npgeneric__"), ("__image__", b"__image__")
 
@@ -61,8 +64,12 @@ def unpack(data: bytes, *, who: str) -> Any:
     def refuse_extension(code: int, _: bytes) -> Any:
         raise DataError(f"{who} sent a msgpack extension of type {code}; expected plain values and arrays; use a server of the protocol's own version")
 
-    def open_map(found: dict[Any, Any]) -> Any:
-        return _opened(found, who)
+    count = itertools.count(1)
+
+    def counted(found: Any) -> Any:
+        if next(count) > _MOST_CONTAINERS:
+            raise DataError(f"{who} sent a message of more than {_MOST_CONTAINERS} maps and lists; is it a policy server of this protocol?")
+        return _opened(found, who) if isinstance(found, dict) else found
 
     size = max(len(data), 1)  # no container can hold more entries than the message has bytes
     try:
@@ -70,7 +77,8 @@ def unpack(data: bytes, *, who: str) -> Any:
             data,
             raw=False,
             strict_map_key=True,
-            object_hook=open_map,
+            object_hook=counted,
+            list_hook=counted,
             ext_hook=refuse_extension,
             max_str_len=size,
             max_bin_len=size,
