@@ -372,7 +372,7 @@ CAMERA_FILES: dict[str, Callable[[Path], object]] = {
     "placeholder_image_statistics": _stats(lambda s: s["observation.images.front"].update({"mean": [[[0.0]]] * 3, "std": [[[1.0]]] * 3})),
 }
 CAMERA_FRAMES: dict[str, Callable[[Recording], object]] = {"black_video": _paint(0), "frozen_video": _paint(None)}
-ELSEWHERE = {"path_template", "assumed_by_reader", "requested_not_sent", "limits_inert"}
+ELSEWHERE = {"deltas_taken_twice", "path_template", "assumed_by_reader", "requested_not_sent", "limits_inert"}
 ELSEWHERE |= {"flat_video", "frozen_segment", "cameras_exchanged", "channels_exchanged", "stored_image_std_wrong", "stale_first_frame"}
 ELSEWHERE |= {"partly_duplicated_episodes", "idle_start", "image_std_zero", "stale_numbering", "nearly_constant_dimensions"}
 ELSEWHERE |= {"rows_elsewhere", "boundaries_wrong", "video_frames_mismatch", "video_spans_overlap", "video_times_accumulated", "video_files_of_their_own"}

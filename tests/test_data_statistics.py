@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from simgap.episodes.reader import open_dataset
 from simgap.episodes.statistics_files import StatisticsBlock
 from simgap.episodes.stats import exact_statistics
 from test_data_check_layouts import write_21
+from test_data_check_planted import clean, write
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 Array = NDArray[np.float64]
@@ -126,6 +128,16 @@ def test_the_state_subtracted_twice_is_named_as_that_and_not_as_six_signs() -> N
     assert loud(*blocks) == {"deltas_taken_twice"}
     for healthy in (lambda s, target: target, lambda s, target: target - s):
         assert loud(*state_and(healthy)) == set()
+
+
+def test_rows_tell_a_state_subtracted_twice_from_inverted_signs(tmp_path: Path) -> None:
+    changes: dict[str, Callable[[Array, Array], Array]] = {"twice": lambda a, s: (a - s) - s, "sign": lambda a, s: -a, "once": lambda a, s: a - s}
+    said = {}
+    for name, change in changes.items():
+        recording = clean()
+        recording = replace(recording, actions=[change(a, s) for a, s in zip(recording.actions, recording.states, strict=True)])
+        said[name] = {f.code for f in check_data(write(tmp_path / name, recording, is_ours=False)).findings if f.severity is Severity.FAULT}
+    assert said == {"twice": {"deltas_taken_twice"}, "sign": {"sign_flip"}, "once": set()}
 
 
 def test_differences_beside_absolute_dimensions_are_noted() -> None:

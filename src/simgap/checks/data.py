@@ -8,6 +8,7 @@ from typing import Any
 from simgap.checks.data_clock import check_clock
 from simgap.checks.data_columns import check_columns
 from simgap.checks.data_controller import check_controller
+from simgap.checks.data_deltas import name_double_deltas
 from simgap.checks.data_episodes import check_episodes
 from simgap.checks.data_layout import check_layout, counts
 from simgap.checks.data_motion import check_motion
@@ -70,7 +71,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
             "values": values | episodes,
             "videos": videos,
         },
-        findings=by_severity(_once(findings)),
+        findings=by_severity(_once(name_double_deltas(pooled, findings))),
         assumes=ASSUMES,
     )
 
