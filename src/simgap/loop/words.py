@@ -40,7 +40,8 @@ def verdict_sentence(result: TurnResult) -> str:
     if result.diagnosis is None:
         return f"The sim screen found the policy {screen.verdict} ({screen.rate}); it was not tried on the robot."
     name = broken_thing(result) or "It cannot be told yet what is broken"
-    start = f"{name[0].upper()}{name[1:]}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
+    named = name if "_" in name.split(" ")[0] else name[0].upper() + name[1:]  # names of joints and factors stay as they are
+    start = f"{named}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
     if result.diagnosis.cause is Cause.NONE:
         return f"{start} No second turn was needed."
     if result.second is None:
