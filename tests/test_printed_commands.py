@@ -20,30 +20,10 @@ from simgap.cli._verbs import known_verbs, load_verb
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"\bsimgap ([a-z]+)\b([^`\"\n;]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-NOT_VERBS = frozenset(
-    [
-        "is",
-        "has",
-        "says",
-        "writes",
-        "reads",
-        "takes",
-        "itself",
-        "gets",
-        "turns",
-        "runs",
-        "wrote",
-        "knows",
-        "shows",
-        "and",
-        "of",
-        "tries",
-        "needs",
-        "reports",
-        "starts",
-        "version",
-    ]
-)
+NOT_VERBS = {
+    *("is", "has", "says", "writes", "reads", "takes", "itself", "gets", "turns", "runs", "wrote", "knows", "shows", "and"),
+    *("of", "tries", "needs", "reports", "starts", "version"),
+}
 """Words that follow our name where a sentence speaks of it."""
 
 
