@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test compat plain setup lint unit thorough clean
+.PHONY: demo test compat plain sabotage setup lint unit thorough clean
 .DEFAULT_GOAL := test
 
 demo: setup
@@ -38,6 +38,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
+
+# One planted fault at a time: do the tests of its room notice? FAULTS=20 SEED=3 make sabotage; hours for many.
+FAULTS ?= 60
+SEED ?= 0
+sabotage: setup
+	$(BIN)/python tests/sabotage/run.py -n $(FAULTS) --seed $(SEED)
 
 # Everything that takes minutes, and a longer look for counterexamples.
 thorough: setup
