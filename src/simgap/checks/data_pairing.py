@@ -57,7 +57,7 @@ def swapped_columns(pooled: Pooled, alive: list[Tracking]) -> dict[str, str]:
     moving = [t for t in alive if not is_idle(t, alive)]
     if len(moving) < 2:
         return {}
-    unexplained = _unexplained(pooled)
+    unexplained = _unexplained(pooled, {t.lag_frames or 0 for t in moving})
     joints = {j.name: j for j in pooled.joints}
     named = {j.state: j.action for j in pooled.joints}
     swapped = {}
@@ -71,13 +71,17 @@ def swapped_columns(pooled: Pooled, alive: list[Tracking]) -> dict[str, str]:
     return swapped
 
 
-def _unexplained(pooled: Pooled) -> NDArray[np.float64]:
-    """Return what each state column leaves unexplained of each action at its best lag, ``(A, S)`` of 0 to 1; 1 where they move against each other."""
+def _unexplained(pooled: Pooled, lags: set[int]) -> NDArray[np.float64]:
+    """Return what each state column leaves unexplained of each action at its best lag, ``(A, S)`` of 0 to 1; 1 where they move against each other.
+
+    The lags tried are those of the joints and some between: motion is smooth, and a lag that is nearly right tells a stranger from a follower.
+    """
     pairs = list(zip(pooled.actions, pooled.states, strict=True))
     longest = longest_lag(pairs, pooled.dataset.info.rate_hz)
     stride = max(1, sum(len(a) for a, _ in pairs) // _ROWS)
     best = np.zeros((pairs[0][0].shape[1], pairs[0][1].shape[1]))
-    for lag in range(longest + 1):
+    steps = max(1, longest // 12)
+    for lag in sorted({k for k in lags if k <= longest} | set(range(0, longest + 1, steps))):
         a, s = (_standardised(v[::stride]) for v in shifted(pairs, lag))
         best = np.maximum(best, a.T @ s / max(1, len(a)))
     return np.asarray(1.0 - np.clip(best, 0.0, 1.0) ** 2)

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Joint, Pooled
+from simgap.checks.gripper import GripperAgreement, agreement
+from simgap.checks.lag_sums import LagSums, lag_sums
 
 _LONGEST_LAG_S = 2.0
 _LONGEST_LEAD_S = 1.0
@@ -87,6 +89,10 @@ class Tracking:
     """Median of state minus action while neither moves: what lag cannot explain."""
     still_frames: int = 0
     """Frames it rests on."""
+    turns: float | None = None
+    """Correlation of state and command within episodes, at the lag where it is largest either way; below 0 where one is turned."""
+    jaws: GripperAgreement | None = None
+    """Of a gripper: how often both are open or closed together."""
     delta_correlation: float | None = None
     """Correlation of the action with the next change of state; near 1 for actions that are differences."""
     saturation: Mapping[str, Any] = field(default_factory=dict)
@@ -116,6 +122,7 @@ class Tracking:
             "bias": self.bias,
             "bias_still": self.bias_still,
             "offset_still": {"action_minus_state": None if self.bias_still is None else -self.bias_still, "frames": self.still_frames},
+            "correlation_within_episodes": self.turns,
             "delta_correlation": self.delta_correlation,
             "saturation": dict(self.saturation),
             "load": dict(self.load),
@@ -148,7 +155,10 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         lag = {Relation.ECHO_NEXT: 1, Relation.ECHO_SAME: 0}.get(relation)
         return Tracking(name=joint.name, relation=relation, action_range=spread, state_range=state_spread, lag_frames=lag, lag_is_resolved=lag is not None)
     longest = longest_lag(pairs, rate_hz)
-    scores = [_r2(*shifted(pairs, lag)) for lag in range(longest + 1)]
+    leading = min(longest, round(_LONGEST_LEAD_S * rate_hz))
+    sums = lag_sums(pairs, -leading, longest)
+    every = sums.pooled() ** 2
+    scores = every[leading:]
     lag = int(np.argmax(scores))
     a, s = shifted(pairs, lag)
     moving = _moving(pairs, lag)
@@ -166,7 +176,7 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         action_range=spread,
         state_range=state_spread,
         lag_frames=lag,
-        lead_frames=_lead(pairs, min(longest, round(_LONGEST_LEAD_S * rate_hz)), scores[lag]),
+        lead_frames=_lead(every[:leading][::-1], float(scores[lag])),
         lag_is_resolved=bool(scores[lag] >= 0.5 and (lag < longest or longest == 0)),
         velocity_lag_frames=velocity_lag,
         velocity_correlation=correlation,
@@ -179,6 +189,8 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         bias=float(residual.mean()),
         bias_still=float(np.median(residual[~moving])) if (~moving).sum() >= _FEWEST else None,
         still_frames=int((~moving).sum()),
+        turns=_turns(sums),
+        jaws=agreement(a, s) if joint.is_gripper else None,
         delta_correlation=_delta_correlation(pairs),
         saturation=saturation,
         load=load,
@@ -213,11 +225,25 @@ def shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: i
     return np.concatenate([a for a, _ in long]), np.concatenate([s for _, s in long])
 
 
-def _lead(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, score: float) -> int | None:
-    """Return by how many frames the state is ahead of the action, None unless that explains clearly more than ``score``, the best lag's R2."""
-    scores = [_r2(*shifted([(s, a) for a, s in pairs], lead)) for lead in range(1, longest + 1)]
-    best = int(np.argmax(scores)) if scores else 0
-    return best + 1 if scores and scores[best] >= 0.7 and 1.0 - scores[best] < 0.7 * (1.0 - score) else None
+def _turns(sums: LagSums) -> float | None:
+    """Return the signed correlation within episodes at the lag where the command explains most."""
+    variation = np.maximum(sums.ss - np.divide(sums.s**2, sums.n, out=np.zeros_like(sums.s), where=sums.n > 0), 0.0)
+    total = variation.sum(axis=0)
+    r = sums.by_episode()
+    share = np.divide((r * np.abs(r) * variation).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    best = float(share[np.argmax(np.abs(share))]) if len(share) else 0.0
+    return float(np.sign(best) * np.sqrt(abs(best))) if best else None
+
+
+def _lead(scores: NDArray[np.float64], score: float) -> int | None:
+    """Return by how many frames the state is ahead of the action, None unless that explains clearly more than ``score``, the best lag's R2.
+
+    Args:
+        scores: R2 where the state is ahead by 1, 2 ... frames.
+        score: of the best lag.
+    """
+    best = int(np.argmax(scores)) if len(scores) else 0
+    return best + 1 if len(scores) and scores[best] >= 0.7 and 1.0 - scores[best] < 0.7 * (1.0 - score) else None
 
 
 def _firsts(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
@@ -250,18 +276,15 @@ def _velocity_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], 
     velocities = [(a[window:] - a[:-window], s[window:] - s[:-window]) for a, s in pairs if len(a) > window + longest + 2]
     if not velocities:
         return None, None
-    scores = []
-    for lag in range(longest + 1):
-        a, s = shifted(velocities, lag)
-        scores.append(float(np.corrcoef(a, s)[0, 1]) if np.ptp(a) > 0 and np.ptp(s) > 0 else 0.0)
+    scores = lag_sums(velocities, 0, longest).pooled()
     best = int(np.argmax(scores))
     if scores[best] < 0.5:
-        return None, scores[best]
+        return None, float(scores[best])
     if 0 < best < longest:
         before, peak, after = scores[best - 1 : best + 2]
         bend = before - 2 * peak + after
-        return best + (0.5 * (before - after) / bend if bend < 0 else 0.0), peak
-    return float(best), scores[best]
+        return best + float(0.5 * (before - after) / bend if bend < 0 else 0.0), float(peak)
+    return float(best), float(scores[best])
 
 
 def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float | None:

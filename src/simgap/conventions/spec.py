@@ -29,6 +29,8 @@ class Unit(StrEnum):
     """0 to 1 of a range, as simulators and policies use for grippers and hands."""
     METRE = "m"
     METRE_PER_SECOND = "m/s"
+    RAD_PER_SECOND = "rad/s"
+    DEG_PER_SECOND = "deg/s"
     NORMALISED = "normalised"
     """-1 to 1, as a car's steering and throttle."""
     RANGE_100 = "range_100"
@@ -37,6 +39,11 @@ class Unit(StrEnum):
     """Raw servo counts."""
     UNKNOWN = "unknown"
     """Not stated and not decidable from the numbers."""
+
+    @property
+    def is_velocity(self) -> bool:
+        """True for what is measured by the second."""
+        return self in (Unit.METRE_PER_SECOND, Unit.RAD_PER_SECOND, Unit.DEG_PER_SECOND)
 
 
 NATURAL_RANGE: Mapping[Unit, tuple[float, float]] = {

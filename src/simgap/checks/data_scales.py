@@ -1,0 +1,119 @@
+"""Do action and state of a joint mean the same: signs, polarity of jaws, units, gains and zeros.
+
+Judged where the fit is tight; under saturation or load by the other frames only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_tracking import Tracking, is_idle
+from simgap.checks.units import PER_DEGREE, unit_pair
+from simgap.conventions import Unit
+
+PLAUSIBLE = (0.67, 1.5)
+"""Scales between these can be gain, sag or calibration; beyond them something else is wrong."""
+_TIGHT = 0.9
+_TURNS = -0.7
+"""Correlation within episodes below which a joint moves against its command, whatever bends the fit."""
+_TURNED = 0.85
+"""Share of frames in which jaws are open where they are told to be closed, from which on their polarity is turned."""
+_OFFSET = 0.05
+"""Offset at rest, in ranges of the action, that sag and play stay under."""
+_OFFSET_DEG = 5.0
+"""The same in degrees, where the unit is known or shows: joints under gravity stand a few degrees off, however little they move."""
+_LARGEST_RAD = 6.6
+_ANGLES = (Unit.DEG, Unit.RAD, Unit.TICKS, Unit.RANGE_100)
+
+
+def check_scales(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
+    """Return the findings on signs, units and zeros of joints that are measured and follow something."""
+    return [*_conventions(alive), *_offsets(pooled, alive)]
+
+
+def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
+    found = []
+    for t in alive:
+        sign = _turned(t, alive)
+        is_affected = bool(t.saturation or t.load)
+        judged = t.unaffected if is_affected else t.whole
+        is_tight = ((judged.r2 if is_affected else t.r2) or 0.0) >= _TIGHT and judged.scale is not None and not is_idle(t, list(alive))
+        scale = judged.scale if is_affected or t.moving.scale is None else t.moving.scale
+        if sign is not None:
+            text, code = sign
+        elif not is_tight or scale is None or scale < 0:
+            continue
+        elif factor := unit_pair(scale):
+            text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
+        elif not is_affected and not PLAUSIBLE[0] < scale < PLAUSIBLE[1]:
+            text = f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or calibration differ"
+            code = "scale_mismatch"
+        else:
+            continue
+        found.append(
+            DataFinding(
+                code=code,
+                severity=Severity.WARNING if code == "scale_mismatch" else Severity.FAULT,
+                sentence=text,
+                remedy="convert action and state to one convention before training",
+                joints=(t.name,),
+                numbers={"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": judged.r2, "correlation": t.turns},
+            )
+        )
+    return found
+
+
+def _turned(t: Tracking, alive: Sequence[Tracking]) -> tuple[str, str] | None:
+    """Return what is said of a joint that moves against its command, and the code; None where it does not."""
+    if t.turns is None or t.turns > _TURNS or is_idle(t, list(alive)):
+        return None
+    if t.jaws is None:
+        return f"the state of {t.name} moves against its action (correlation {t.turns:.3f} within episodes): a sign is flipped", "sign_flip"
+    if t.jaws.turned < _TURNED:
+        return None
+    return f"{t.name} is open in {100 * t.jaws.turned:.0f} % of the frames in which its action says closed, and the other way round", "gripper_polarity"
+
+
+def degree_of(pooled: Pooled, name: str) -> float | None:
+    """Return how much of a joint's unit is one degree: as declared, or as the numbers of its arm show; None where neither says."""
+    declared = {d.name: d for d in (*pooled.dataset.spec.state_spec.dimensions, *pooled.dataset.spec.action_spec.dimensions)}.get(name)
+    if declared is not None and declared.unit is not Unit.UNKNOWN:
+        return PER_DEGREE[declared.unit] if declared.unit in _ANGLES else None
+    arms = [j for j in pooled.joints if not j.is_gripper]
+    if name not in {j.name for j in arms}:
+        return None
+    largest = max(float(np.abs(s[:, [j.state for j in arms]]).max()) for s in pooled.states)
+    if largest <= _LARGEST_RAD:
+        return PER_DEGREE[Unit.RAD]
+    return PER_DEGREE[Unit.TICKS] if largest > 720.0 else PER_DEGREE[Unit.DEG]
+
+
+def _offsets(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
+    bad = {}
+    for t in alive:
+        scale = t.whole.scale
+        if t.bias_still is None or scale is None or not PLAUSIBLE[0] < scale < PLAUSIBLE[1] or t.load or is_idle(t, list(alive)):
+            continue
+        least = max(_OFFSET * t.action_range, _OFFSET_DEG * (degree_of(pooled, t.name) or 0.0))
+        if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > least:
+            bad[t.name] = t
+    if not bad:
+        return []
+    parts = [f"{n} {t.bias_still:+.3g} (median of {t.still_frames} still frames)" for n, t in bad.items()]
+    return [
+        DataFinding(
+            code="static_offset",
+            severity=Severity.WARNING,
+            sentence=f"at rest the state stands off its command: {listed(parts)}",
+            remedy="recalibrate the zero of these joints, of leader and follower alike, or add the sag to the simulator",
+            joints=tuple(bad),
+            numbers={
+                n: {"bias_still": t.bias_still, "frames": t.still_frames, "action_range": t.action_range, "saturation": dict(t.saturation)}
+                for n, t in bad.items()
+            },
+        )
+    ]
