@@ -135,14 +135,14 @@ def _joint(arm: Arm, rng: np.random.Generator, name: str, plan: Array, frames: i
     if is_still:
         points = points[0] + 0.3 * rng.normal(size=len(points))
     margin = 80
-    command = _smooth(points, frames + margin, rng) + rng.normal(0, 0.05)
+    command = np.concatenate([np.full(margin, points[0]), _smooth(points, frames, rng)]) + rng.normal(0, 0.05)
     delay, pole = 0.5 * arm.lag_frames, np.exp(-1.0 / max(0.3, 0.5 * arm.lag_frames))
     grid = np.arange(frames + margin)
     late = np.interp(grid - delay, grid, command)
     state = np.empty_like(late)
     state[0] = late[0]
     floor = rng.uniform(18, 24) if is_gripper and arm.holds else -np.inf
-    carries = (grid > 0.4 * len(grid)) & (grid < 0.75 * len(grid))
+    carries = (grid > margin + 0.4 * frames) & (grid < margin + 0.75 * frames)
     for t in range(1, len(late)):
         target = max(late[t], floor) if carries[t] else late[t]
         state[t] = pole * state[t - 1] + (1 - pole) * target

@@ -40,7 +40,9 @@ _FACTOR = 3.0
 """Least factor between the ranges before and after: units differ by more, tasks by less."""
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _SAME = 0.35
-"""By how much the parts of a pose may move apart, in shares of their common step, and be one zero that moved."""
+"""By how much start and end may differ from the common step, in shares of it, when a zero moved: a new task or rest moves one and not the other."""
+_ALIKE = 0.25
+"""The same of most parts of the pose; the task moves some of them."""
 _ROWS = 12
 
 
@@ -61,6 +63,8 @@ class JointSeries:
     """``action`` and ``state`` -> quantiles, start and end, ``(E, Q)``."""
     within: float
     """Median over episodes of the range within one, of the state."""
+    widest: float
+    """The same of the widest quarter of the episodes: a unit that changes on the way parks no joint."""
     whole: float
     """Range of the state over all episodes, outermost twentieths left out."""
 
@@ -80,9 +84,9 @@ def check_changes(pooled: Pooled) -> Changes:
     rng = np.random.default_rng(len(pooled.indices))
     actions, states, rate = pooled.actions, pooled.states, pooled.dataset.info.rate_hz
     series = [joint_series(j, [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)], rate) for j in pooled.joints]
-    typical = float(np.quantile([s.within for s in series], 0.75))
-    parked = [s for s in series if s.within < _IDLE * typical]
-    series = [s for s in series if s.within > 0 and s.within >= _IDLE * typical]
+    typical = float(np.quantile([s.widest for s in series], 0.75)) if series else 0.0
+    parked = [s for s in series if s.widest < _IDLE * typical]
+    series = [s for s in series if s not in parked]
     pairing = _pairing(series, rng)
     units = find_changes({s.name: s.log_range for s in series}, {s.name: float(np.log(_FACTOR)) for s in series}, rng)
     units = {n: c for n, c in units.items() if n not in pairing}
@@ -122,7 +126,8 @@ def joint_series(joint: Joint, pairs: Pairs, rate_hz: float) -> JointSeries:
     return JointSeries(
         name=joint.name, distance=distance, noise=float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0, follows=follows,
         log_range=log_range, poses={"action": _pose([a for a, _ in pairs]), "state": _pose([s for _, s in pairs])},
-        within=float(np.median(within)), whole=float(np.ptp(np.quantile(state, (0.05, 0.95)))),
+        within=float(np.median(within)),
+        widest=float(np.quantile(within, 0.75)), whole=float(np.ptp(np.quantile(state, (0.05, 0.95)))),
     )  # fmt: skip
 
 
@@ -157,7 +162,8 @@ def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str,
             continue
         c = found[s.name]
         steps = np.concatenate([np.median(p[c.at :], axis=0) - np.median(p[: c.at], axis=0) for p in s.poses.values()])
-        is_whole = np.abs(steps - c.size).max() <= _SAME * abs(c.size)
+        apart = np.abs(steps / c.size - 1.0).reshape(2, -1)
+        is_whole = bool((steps / c.size > 0).all()) and float(np.median(apart)) <= _ALIKE and bool((apart[:, -2:] <= _SAME).all())
         if is_whole and _OUT * c.spread <= abs(c.size) <= s.within:  # a joint that moves less than the step was put elsewhere by hand
             kept[s.name] = c
     return kept
