@@ -37,12 +37,14 @@ RECORDS = 250_000
 """Records of one tub: three and a half hours of driving at 20 Hz."""
 TABLE_ROWS = 500_000
 """Rows of a table of text: a quarter of an hour of an actuator log at 500 Hz."""
+TRIAL_ROWS = 100_000
+"""Rows of a table of trials or rates, each looked at many times."""
 TABLE_COLUMNS = 4096
 """Columns of a table of text."""
 TABLE_CELLS = 4_000_000
 """Cells of a table of text, which take some 60 bytes each."""
-ROWS = 20_000_000
-"""Rows of one Parquet file: a week at 30 Hz."""
+ROWS = 5_000_000
+"""Rows of one Parquet file: two days at 30 Hz; LeRobot closes its files at 100 MB."""
 COLUMNS = 10_000
 """Columns of one Parquet file; an index of episodes has some hundred."""
 COLUMN_CHUNKS = 2_000_000

@@ -93,17 +93,18 @@ def _below(root: Path, path: Path) -> str:
 def _boundaries(pooled: Pooled) -> list[DataFinding]:
     """Compare the rows an episode claims with those that carry its number."""
     claimed = {e.index: _claim(e.extra.get("dataset_from_index"), e.extra.get("dataset_to_index")) for e in pooled.dataset.entries}
-    if any(v is None for v in claimed.values()):
+    if all(v is None for v in claimed.values()):
         return []
     true = _true_rows(pooled)
     wrong = [k for k, rows in true.items() if claimed[k] != rows]
     if not wrong:
         return []
-    declared = {k: v for k, v in claimed.items() if v is not None and k in true}
+    declared = {k: claimed[k] or (0, 0) for k in true}
     observed, exact = (_padding(true, rows) for rows in (declared, true))
     jumps, gaps = _jumps(pooled, declared), _jumps(pooled, true)
     first = wrong[0]
-    text = f"episode {first} claims rows {declared[first][0]} to {declared[first][1]} and has {true[first][0]} to {true[first][1]}"
+    claims = "no rows" if claimed[first] is None else f"rows {declared[first][0]} to {declared[first][1]}"
+    text = f"episode {first} claims {claims} and has {true[first][0]} to {true[first][1]}"
     numbers: dict[str, Any] = {
         "episodes": wrong,
         "horizon": HORIZON,

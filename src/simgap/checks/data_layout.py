@@ -18,6 +18,7 @@ from simgap.checks.data_spans import check_spans
 from simgap.episodes.files import is_temporary
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
+from simgap.episodes.left_out import left_out
 from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.episodes.reader import Dataset, outcome_word
 from simgap.errors import DataError
@@ -50,7 +51,7 @@ def check_layout(dataset: Dataset, pooled: Pooled) -> tuple[dict[str, Any], list
     """Return what was measured of the folder, and the findings about keys, counts, columns and places."""
     spans, span_findings = check_spans(pooled)
     beside, beside_findings = check_beside(dataset)
-    found = [*_assumed(dataset), *_counts(dataset, pooled), *check_index(pooled), *_videos(dataset), *span_findings, *_integrity(pooled)]
+    found = [*_assumed(dataset), *_counts(dataset, pooled), *_left_out(dataset), *check_index(pooled), *_videos(dataset), *span_findings, *_integrity(pooled)]
     if dataset.info.is_lerobot:
         found += [*_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)]
     return _measured(dataset, pooled) | {"videos": spans, "beside": beside}, [*found, *beside_findings]
@@ -131,6 +132,18 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
             )
         )
     return found
+
+
+def _left_out(dataset: Dataset) -> list[DataFinding]:
+    """Return what every reader would pass over: listed episodes without frames, rows of data that no listed episode claims."""
+    lost = left_out(dataset)
+    remedy = "correct the index (meta/episodes) by the data files, or remove what is not meant to be there; no verb reads it as it is"
+    codes = (("episodes_without_frames", lost.episodes), ("rows_without_episode", lost.rows))
+    present = [(code, {str(k): v for k, v in found.items()}) for code, found in codes if found]
+    return [
+        DataFinding(code=code, severity=Severity.FAULT, sentence=sentence, remedy=remedy, feature="meta/episodes", numbers=numbers)
+        for (code, numbers), sentence in zip(present, lost.sentences(), strict=True)
+    ]
 
 
 def _videos(dataset: Dataset) -> list[DataFinding]:

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import DATASET_BYTES
+from simgap.episodes.layout import INDEX_FEATURES, TIME
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
+
+_SCALARS = (*INDEX_FEATURES, TIME)
 
 
 def is_gripper_name(name: str) -> bool:
@@ -90,7 +94,14 @@ def pool(dataset: Dataset) -> Pooled:
     Raises:
         DataError: no frames, an action or state column missing, widths that change, NaN or infinity.
     """
-    everything = {e.index: dataset.columns(e.index) for e in dataset.entries if e.length > 0}
+    everything, size = {}, 0
+    for entry in dataset.entries:
+        if entry.length > 0:
+            everything[entry.index] = dataset.columns(entry.index)
+            size += sum(values.nbytes for values in everything[entry.index].values())
+            if size > DATASET_BYTES:
+                raise DataError(f"{dataset.root} holds more than {DATASET_BYTES >> 20} MiB of numbers, more than a check holds at once; split the dataset")
+    _require_alike(dataset, everything)
     for number, columns in everything.items():
         for key in (dataset.action_key, dataset.state_key):
             if key not in columns:
@@ -119,6 +130,24 @@ def pool(dataset: Dataset) -> Pooled:
         joints=joints,
         matched_by_name=by_name,
     )
+
+
+def _require_alike(dataset: Dataset, everything: Mapping[int, Mapping[str, NDArray[Any]]]) -> None:
+    """Raise unless every episode has the columns of the first, as wide, and one finite number a frame where frames are numbered and timed."""
+    first = next(iter(everything.values()), {})
+    widths = {key: values.shape[1:] for key, values in first.items() if key not in (dataset.action_key, dataset.state_key)}
+    for number, columns in everything.items():
+        where = f"{dataset.entry(number).data}: episode {number}"
+        odd = sorted(set(columns) ^ set(first))
+        if odd:
+            raise DataError(f"{where} and the first episode differ in column {odd[0]!r}, which one of them lacks; every episode needs the same columns")
+        for key, width in widths.items():
+            values = columns[key]
+            if values.shape[1:] != width or (key in _SCALARS and values.shape[1:] not in ((), (1,))):
+                expected = [len(values), *(width if key not in _SCALARS else ())]
+                raise DataError(f"{where} has {key!r} of shape {list(values.shape)}, expected {expected}; repair it")
+            if key in _SCALARS and not np.isfinite(values).all():
+                raise DataError(f"{where} has {key!r} that is no number in {int((~np.isfinite(values)).sum())} frames; expected finite ones; repair it")
 
 
 def _names(dataset: Dataset, key: str, width: int) -> tuple[str, ...]:

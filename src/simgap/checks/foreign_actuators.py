@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.bounds import read_text
+from simgap.bounds import TABLE_ROWS, read_text
 from simgap.checks.actuators import LONGEST_LAG_S, ActuatorLog, Holds, JointFollow, angle_unit, follow, holds, smallest_step, time_unit
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.foreign_tables import TextTable, matrix, read_csv
@@ -74,7 +74,7 @@ def check_actuator_logs(root: Path) -> DataReport:
 
 
 def _read(folder: Path) -> tuple[ActuatorLog, dict[str, Any]]:
-    command, state = read_csv(folder / COMMAND), read_csv(folder / STATE)
+    command, state = (read_csv(folder / name, TABLE_ROWS) for name in (COMMAND, STATE))
     for table in (command, state):
         for name in ("timestamp", "positions"):
             if name not in table.columns:

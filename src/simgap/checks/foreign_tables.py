@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TABLE_ROWS, TEXT_BYTES, read_text
+from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_text
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
 
@@ -62,7 +62,7 @@ def as_number(cell: str) -> float:
         return float("nan")
 
 
-def read_csv(path: Path) -> TextTable:
+def read_csv(path: Path, most_rows: int = TRIAL_ROWS) -> TextTable:
     """Read a CSV file with one header line; lines that begin with ``#`` are comments.
 
     Raises:
@@ -70,8 +70,8 @@ def read_csv(path: Path) -> TextTable:
     """
     require_content(path, limit_bytes=TEXT_BYTES)
     text = read_text(path)
-    if text.count("\n") > TABLE_ROWS or text.partition("\n")[0].count(",") > TABLE_COLUMNS or text.count(",") > TABLE_CELLS:
-        raise DataError(f"{path} has more than {TABLE_ROWS} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
+    if text.count("\n") > most_rows or text.partition("\n")[0].count(",") > TABLE_COLUMNS or text.count(",") > TABLE_CELLS:
+        raise DataError(f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
     lines = text.splitlines(keepends=True)
     comments = tuple(line[1:].strip() for line in lines if line.startswith("#"))
     try:
@@ -99,7 +99,10 @@ def matrix(table: TextTable, name: str, width: int | None = None) -> NDArray[np.
     lengths = {len(p) for p in parsed} | ({width} if width is not None else set())
     if len(lengths) != 1:
         raise DataError(f"{table.path}: column {name!r} holds lists of {sorted(lengths)} numbers; expected one length throughout")
-    return np.array(parsed, dtype=np.float64).reshape(len(parsed), -1)
+    values = np.array(parsed, dtype=np.float64).reshape(len(parsed), lengths.pop())
+    if not np.isfinite(values).all():
+        raise DataError(f"{table.path}: column {name!r} holds {int((~np.isfinite(values)).sum())} numbers that are none (NaN or infinite); repair the log")
+    return values
 
 
 def _list(cell: str, path: Path, number: int) -> list[float]:

@@ -26,6 +26,7 @@ from simgap.checks.foreign_trial_rows import (
     total_rows,
     units_in,
 )
+from simgap.errors import DataError
 from simgap.statistics import wilson
 
 ASSUMES = (
@@ -33,6 +34,7 @@ ASSUMES = (
     "one row is one trial, and rows of different files are different trials",
     "a cell without an entry is missing, never a failure",
 )
+_MOST_TRIALS = 10**9
 _CAPPED = 0.2
 """A share of trials within one percent of the longest duration that looks like a time limit."""
 
@@ -121,7 +123,7 @@ def _describe(trials: TrialTable) -> dict[str, Any]:
 
 def _aggregate(trials: TrialTable) -> dict[str, Any]:
     table, totals = trials.table, total_rows(trials)
-    n, good = (table.numbers(table.find(*names) or "") for names in (("trials", "n", "n_trials"), ("successes",)))
+    n, good = (_counts(table, *names) for names in (("trials", "n", "n_trials"), ("successes",)))
     keep = [k for k in range(len(table.rows)) if k not in totals]
     counts = {table.rows[k][0]: Counter(success=int(good[k]), failure=int(n[k] - good[k])) for k in keep}
     return {
@@ -131,6 +133,20 @@ def _aggregate(trials: TrialTable) -> dict[str, Any]:
         "sum_with_total_rows": int(n.sum()),
         "stored_rate": _stored_rate(table, good / n),
     }
+
+
+def _counts(table: TextTable, *names: str) -> NDArray[np.float64]:
+    """Return a column of counts.
+
+    Raises:
+        DataError: a cell that is no whole number from 0; names the row.
+    """
+    column = table.find(*names) or ""
+    values = table.numbers(column)
+    for k, value in enumerate(values):
+        if not (np.isfinite(value) and 0 <= value <= _MOST_TRIALS and value == int(value)):
+            raise DataError(f"{table.path} row {k + 2} holds {table.column(column)[k][:40]!r} as {column!r}, expected a count from 0; correct the table")
+    return values
 
 
 def _stored_rate(table: TextTable, exact: NDArray[np.float64]) -> dict[str, Any] | None:

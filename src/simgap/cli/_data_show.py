@@ -105,3 +105,5 @@ def show_split(console: Console, document: dict[str, Any]) -> None:
         console.print(f"[cyan]note[/cyan] {foreign(note)}")
     for path in document["written"]:
         console.print(f"wrote {foreign(path)}")
+    if not document["written"]:
+        console.print("nothing was written; keep it with --out split.json, or --out FOLDER --datasets")

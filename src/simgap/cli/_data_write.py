@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ from simgap.cli._output import Advance, emit, progress, say
 from simgap.cli.envs import workers_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simgap.episodes.left_out import LeftOut
     from simgap.episodes.reader import Dataset
     from simgap.episodes.rewrite import Converted
 
@@ -22,23 +25,25 @@ if TYPE_CHECKING:
 def convert(args: argparse.Namespace) -> int:
     """Write a dataset as LeRobot v3.0, changed as asked."""
     from simgap.episodes.convert import convert_dataset
+    from simgap.episodes.left_out import left_out
 
     dataset = _opened(args)
     target = target_of(args, dataset)
     out = args.out or Path("runs/data") / f"{dataset.root.stem}-converted"
     for note in dataset.notes:
         say(args, f"note: {note}")
+    lost = [left_out(dataset)] if target.episodes is None else []
     began = time.monotonic()
     with _shown(args, "episodes") as report:
         result = convert_dataset(dataset, out, target, workers=workers_of(args), progress=report)
     document = {"kind": "data_convert", **_document(result, began)}
     document |= {"source": str(dataset.root), "source_version": dataset.info.version, "change": target.to_json()}
-    emit(args, document, lambda console: show_written(console, document))
-    return 0
+    return _finished(args, document, lost, show_written)
 
 
 def merge(args: argparse.Namespace) -> int:
     """Write several datasets as one."""
+    from simgap.episodes.left_out import left_out
     from simgap.episodes.merge import merge_datasets
     from simgap.episodes.reader import open_dataset
 
@@ -48,8 +53,7 @@ def merge(args: argparse.Namespace) -> int:
     with _shown(args, "episodes") as report:
         result = merge_datasets(datasets, out, codec=args.codec, workers=workers_of(args), progress=report)
     document = {"kind": "data_merge", **_document(result, began), "sources": [str(d.root) for d in datasets]}
-    emit(args, document, lambda console: show_written(console, document))
-    return 0
+    return _finished(args, document, [left_out(d) for d in datasets], show_written)
 
 
 def stats(args: argparse.Namespace) -> int:
@@ -95,28 +99,39 @@ def stats(args: argparse.Namespace) -> int:
 
 
 def split(args: argparse.Namespace) -> int:
-    """Draw training and held-out episodes; write a list, or a dataset a part."""
+    """Draw training and held-out episodes; print them, and write a list, or a dataset a part, where ``--out`` says."""
     from simgap.episodes.convert import Target, convert_dataset
+    from simgap.episodes.left_out import left_out
     from simgap.episodes.split import split_episodes
+    from simgap.errors import UsageError
 
+    if args.datasets and args.out is None:
+        raise UsageError("--datasets writes a dataset a part, and nobody said where; give a new folder with --out")
     dataset = _opened(args)
     found = split_episodes(dataset, shares_of(args.parts), args.seed)
     document: dict[str, Any] = {**found.to_json(), "path": str(dataset.root)}
     paths = []
     if args.datasets:
-        out = args.out or Path("runs/data") / f"{dataset.root.stem}-split"
+        out = args.out
         for name, episodes in found.parts.items():
             with _shown(args, f"{name}: episodes") as report:
                 target = Target(episodes=episodes, task=args.task)
                 paths.append(convert_dataset(dataset, out / name, target, workers=workers_of(args), progress=report).root)
         written(out / "split.json", document)
         paths.append(out / "split.json")
-    else:
-        paths.append(args.out or Path("runs/data") / f"{dataset.root.stem}-split.json")
+    elif args.out is not None:
+        paths.append(args.out)
         written(paths[0], document)
     document["written"] = [str(p) for p in paths]
-    emit(args, document, lambda console: show_split(console, document))
-    return 0
+    return _finished(args, document, [left_out(dataset)], show_split)
+
+
+def _finished(args: argparse.Namespace, document: dict[str, Any], lost: Sequence[LeftOut], show: Callable[[Console, dict[str, Any]], None]) -> int:
+    """Show what was done; 1 where something of the source was left out that nobody asked to leave out."""
+    document["left_out"] = [part.to_json() for part in lost if part]
+    document["notes"] = [*document["notes"], *(sentence for part in lost for sentence in part.sentences())]
+    emit(args, document, lambda console: show(console, document))
+    return 1 if document["left_out"] else 0
 
 
 def _opened(args: argparse.Namespace) -> Dataset:

@@ -22,7 +22,7 @@ _ACTIONS = {
     "convert": "write it as LeRobot v3.0; nothing changes but what is asked for. Killed, the same command makes what is missing",
     "merge": "write several datasets as one; where their conventions differ the error holds the command that converts",
     "stats": "recompute exact statistics and compare them with the stored ones; exit code 1 where they are wrong",
-    "split": "draw training and held-out episodes by task, whole sessions and duplicates on one side",
+    "split": "draw training and held-out episodes by task, whole sessions and duplicates on one side; printed, and kept where --out says",
 }
 
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stats.add_argument("--write", action="store_true", help="put the exact statistics in the place of the stored ones, atomically")
     stats.add_argument("--no-images", action="store_true", help="do not decode frames")
     split.add_argument("--parts", default="train=0.8,val=0.2", metavar="NAME=SHARE,...", help="parts and their shares (default train=0.8,val=0.2)")
-    split.add_argument("--datasets", action="store_true", help="write a dataset a part, not only the list")
+    split.add_argument("--datasets", action="store_true", help="write a dataset a part into the folder --out, not only the list")
     split.add_argument("--task", default="", metavar="WORDS", help="instruction of episodes that carry none (with --datasets)")
     for name in ("convert", "merge", "split"):
         add_workers(add[name])

@@ -216,7 +216,11 @@ def _shapes(shapes: dict[str, tuple[int, int, int]]) -> str:
 
 
 def _tell_failures(args: argparse.Namespace, datasets: Sequence[Dataset]) -> None:
+    from simgap.episodes.left_out import left_out
+
     for path, dataset in zip(args.data, datasets, strict=True):
+        for sentence in left_out(dataset).sentences():
+            say(args, f"note: {path}: {sentence}; `simgap data check {path}` says what to do")
         outcomes = [entry.extra.get("outcome") for entry in dataset.entries]
         failed = sum(o in ("failure", "void") for o in outcomes)
         if failed:

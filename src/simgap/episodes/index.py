@@ -18,8 +18,8 @@ from simgap.episodes.layout import (
     VERSION_30,
     VIDEO_PATH_21,
     VIDEO_PATH_30,
+    Below,
     expand,
-    inside,
     require_content,
 )
 from simgap.episodes.parquet import open_parquet, read_parquet
@@ -145,7 +145,8 @@ def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
     Raises:
         DataError: unreadable meta files, an episode listed twice, or paths that leave the folder.
     """
-    entries = _entries_30(root, info) if info.version == VERSION_30 else _entries_21(root, info)
+    below = Below(root)
+    entries = _entries_30(root, info, below) if info.version == VERSION_30 else _entries_21(root, info, below)
     found: dict[int, EpisodeEntry] = {}
     for entry in entries:
         if entry.index in found:
@@ -172,7 +173,7 @@ def read_table(path: Path, *, without: str = "\0", columns_without: Collection[s
     return read_parquet(path, names, most_rows=most_rows)
 
 
-def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
+def _entries_30(root: Path, info: DatasetInfo, below: Below) -> Iterator[EpisodeEntry]:
     files = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     if not files:
         raise DataError(f"{root}/meta/episodes holds no Parquet file; a v3.0 dataset needs one; download it again")
@@ -182,24 +183,24 @@ def _entries_30(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
             with parsing(file, "expected the episode index of a v3.0 dataset; download it again"):
                 values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
                 index, length = _place_and_length(row, file)
-                videos = {key: _span_30(root, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
+                videos = {key: _span_30(below, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
                 tasks = _tasks(row)
             yield EpisodeEntry(
                 index=index,
                 length=length,
                 tasks=tasks,
-                data=inside(root, expand(info.data_path, values | {"episode_index": index, "episode_chunk": index // info.chunks_size})),
+                data=below.path(expand(info.data_path, values | {"episode_index": index, "episode_chunk": index // info.chunks_size})),
                 videos=videos,
                 extra={k: v for k, v in row.items() if "/" not in k and k not in ("episode_index", "length", "tasks")},
             )
 
 
-def _span_30(root: Path, info: DatasetInfo, key: str, row: Mapping[str, Any]) -> VideoSpan:
+def _span_30(below: Below, info: DatasetInfo, key: str, row: Mapping[str, Any]) -> VideoSpan:
     values: dict[str, int | str] = {"video_key": key, "chunk_index": int(row[f"videos/{key}/chunk_index"]), "file_index": int(row[f"videos/{key}/file_index"])}
     start_s = float(row.get(f"videos/{key}/from_timestamp") or 0.0)
     if not 0.0 <= start_s < _LONGEST_S:
         raise ValueError(f"from_timestamp of {key} is {start_s:g} s")
-    return _located(root, expand(info.video_path, values), start_s)
+    return _located(below, expand(info.video_path, values), start_s)
 
 
 def _place_and_length(row: Mapping[str, Any], file: Path) -> tuple[int, int]:
@@ -221,9 +222,9 @@ def _tasks(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (tasks,) if isinstance(tasks, str) else tuple(str(t) for t in tasks)
 
 
-def _entries_21(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
+def _entries_21(root: Path, info: DatasetInfo, below: Below) -> Iterator[EpisodeEntry]:
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
-    for row in _jsonl(root / "meta" / "episodes.jsonl"):
+    for row in list(_jsonl(root / "meta" / "episodes.jsonl")):  # all of them before a path is looked at
         with parsing(f"{root}/meta/episodes.jsonl", "expected episode_index, length and a list of tasks in each line; repair it"):
             index, length = _place_and_length(row, root / "meta" / "episodes.jsonl")
             tasks = _tasks(row)
@@ -233,17 +234,17 @@ def _entries_21(root: Path, info: DatasetInfo) -> Iterator[EpisodeEntry]:
             index=index,
             length=length,
             tasks=tasks,
-            data=inside(root, expand(info.data_path, values)),
-            videos={key: _located(root, expand(info.video_path, values | {"video_key": key}), 0.0) for key in cameras},
+            data=below.path(expand(info.data_path, values)),
+            videos={key: _located(below, expand(info.video_path, values | {"video_key": key}), 0.0) for key in cameras},
             extra={k: v for k, v in row.items() if k not in ("episode_index", "length", "tasks")},
         )
 
 
-def _located(root: Path, relative: str, start_s: float) -> VideoSpan:
+def _located(below: Below, relative: str, start_s: float) -> VideoSpan:
     """Return the declared place, or the one other place people use (``video/`` for ``videos/``) where the file really is."""
-    declared = inside(root, relative)
+    declared = below.path(relative)
     if not declared.is_file() and relative.startswith("videos/"):
-        other = inside(root, "video/" + relative.removeprefix("videos/"))
+        other = below.path("video/" + relative.removeprefix("videos/"))
         if other.is_file():
             return VideoSpan(path=other, start_s=start_s, is_standard=False)
     return VideoSpan(path=declared, start_s=start_s, is_standard=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Mapping
@@ -84,22 +85,51 @@ def expand(template: str, values: Mapping[str, int | str]) -> str:
 
 
 def inside(root: Path, relative: str) -> Path:
-    """Return a path below the root.
-
-    A link may leave the root only into the blob store of a Hugging Face cache (``snapshots/<revision>`` beside ``blobs``).
+    """Return a path below the root, as :class:`Below` does.
 
     Raises:
         DataError: the path is absolute, climbs out, or a link leads elsewhere.
     """
-    path = root / relative
-    try:
-        resolved, home = path.resolve(), root.resolve()
-    except (RuntimeError, OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
-        raise DataError(f"path {relative[:80]!r} of {root} leads nowhere ({error}); restore the files or correct info.json") from error
-    homes = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
-    if Path(relative).is_absolute() or ".." in Path(relative).parts or not any(resolved.is_relative_to(h) for h in homes):
-        raise DataError(f"path {relative!r} leaves the dataset folder {root}; expected a path inside it; do not use this dataset")
-    return path
+    return Below(root).path(relative)
+
+
+class Below:
+    """Paths below one root, each folder on the way looked at once.
+
+    A link may leave the root only into the blob store of a Hugging Face cache (``snapshots/<revision>`` beside ``blobs``).
+
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Take the root."""
+        home = root.resolve()
+        self._root = root
+        self._homes = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
+        self._folders: dict[str, bool] = {}
+
+    def path(self, relative: str) -> Path:
+        """Return a path below the root.
+
+        Raises:
+            DataError: the path is absolute, climbs out, or a link leads elsewhere.
+        """
+        path = self._root / relative
+        try:
+            if "\0" in relative:
+                raise ValueError("it holds a NUL")
+            folder = str(path.parent)
+            if folder not in self._folders:
+                self._folders[folder] = self._holds(path.parent)
+            is_inside = self._folders[folder] and (not path.is_symlink() or self._holds(path))
+        except (RuntimeError, OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
+            raise DataError(f"path {relative[:80]!r} of {self._root} leads nowhere ({error}); restore the files or correct info.json") from error
+        if os.path.isabs(relative) or ".." in relative.split("/") or not is_inside:
+            raise DataError(f"path {relative[:200]!r} leaves the dataset folder {self._root}; expected a path inside it; do not use this dataset")
+        return path
+
+    def _holds(self, path: Path) -> bool:
+        resolved = path.resolve()
+        return any(resolved.is_relative_to(home) for home in self._homes)
 
 
 def is_lfs_pointer(path: Path) -> bool:

@@ -235,7 +235,8 @@ def _numbers(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
 
 def _spread(dataset: Dataset, column: str) -> Any:
     """Return the width of the central 98 % of each dimension."""
-    rows = np.concatenate([np.asarray(dataset.columns(e.index)[column], dtype=np.float64).reshape(e.length, -1) for e in dataset.entries if e.length > 0])
+    parts = [np.asarray(dataset.columns(e.index)[column], dtype=np.float64).reshape(e.length, -1) for e in dataset.entries if e.length > 0]
+    rows = np.concatenate(parts) if parts else np.zeros((0, 0))
     low, high = np.quantile(rows, (0.01, 0.99), axis=0) if rows.size else (np.zeros(0), np.zeros(0))
     return high - low
 

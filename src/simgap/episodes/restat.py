@@ -68,6 +68,9 @@ def dataset_statistics(
             for key, values in dataset.columns(entry.index).items():
                 if key not in running:
                     running[key] = stack.enter_context(StreamingStatistics())
+                if not np.isfinite(values).all():
+                    bad = int((~np.isfinite(values)).sum())
+                    raise DataError(f"{entry.data}: {key!r} of episode {entry.index} holds {bad} numbers that are none (NaN or infinite); drop it or re-record")
                 if values.size:
                     running[key].update(values)
             for camera in list(cameras):
