@@ -24,6 +24,7 @@ SUMMARIES = {
     "study": "run a study and write its page: what an executor costs, what selects a checkpoint",
     "audit": "run every check against every planted fault",
     "loop": "crank a turn, or resume one from disk",
+    "ledger": "verify, show and export a ledger of evidence",
     "report": "write one self-contained HTML page of a run",
 }
 """Verb -> one line, kept here so that ``simgap --help`` loads no verb."""

@@ -23,7 +23,7 @@ from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
 from simgap.episodes.stats import image_histogram
-from simgap.episodes.tables import SUMMARY, Summary, episode_row, frame_table, numeric_columns, to_bytes
+from simgap.episodes.tables import STAMP, SUMMARY, TRIALS, Summary, episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.unsynced import Doubt, Group, doubt
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
@@ -131,7 +131,8 @@ class EpisodeWriter:
         for p in prepared:
             self._require_new(p.index)
         (self._root / "meta" / "info.json").unlink(missing_ok=True)
-        frames = [to_bytes(frame_table(p.columns, p.pngs), metadata={SUMMARY: p.summary.to_text()}) for p in prepared]
+        bound = {STAMP: self._spec.stamp.hash} if self._spec.stamp.kind == TRIALS else {}
+        frames = [to_bytes(frame_table(p.columns, p.pngs), metadata={SUMMARY: p.summary.to_text(), **bound}) for p in prepared]
         rows = [to_bytes(episode_row(p.columns, p.episode, self._spec, p.index, p.summary), with_schema=False) for p in prepared]
         for p, data, row in zip(prepared, frames, rows, strict=True):
             self._commit(p, data, row)

@@ -25,6 +25,10 @@ from simgap.types import Episode
 
 SUMMARY = b"simgap.episode"
 """Metadata of a frame table: what finishing needs of an episode (:class:`Summary`), so that it opens one file of each."""
+STAMP = b"simgap.stamp"
+"""Metadata of a frame table of trials: hash of the stamp under which it was recorded, so that a log cannot be given another one."""
+TRIALS = "trials"
+"""Kind of the stamp of a trial log."""
 _DTYPES = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 

@@ -124,7 +124,12 @@ def draw_gap(seed: int, kind: GapKind | None, env: TaskEnv) -> Gap:
 
 def seal_of(gap: Gap, seed: int) -> str:
     """Return the commitment to a gap: a SHA-256 that says nothing until gap and nonce are shown."""
-    return hashlib.sha256(f"{nonce_of(seed)}/{canonical_json(gap.to_json())}".encode()).hexdigest()
+    return seal_with(nonce_of(seed), gap)
+
+
+def seal_with(nonce: str, gap: Gap) -> str:
+    """Return the commitment to a gap under a nonce that has been shown."""
+    return hashlib.sha256(f"{nonce}/{canonical_json(gap.to_json())}".encode()).hexdigest()
 
 
 def nonce_of(seed: int) -> str:
