@@ -85,6 +85,7 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
         "turn_2_is_better": result.is_better,
         "seal": {"commitment": result.seal, "gap": None if result.gap is None else result.gap.to_json()},
         "diagnosis_agrees": result.diagnosis_agrees,
+        "ledger_head": result.ledger_head,
         "report": str(report),
         "duration_s": round(result.duration_s, 1),
     }
@@ -101,4 +102,5 @@ def _show(console: Console, result: TurnResult, report: Path) -> None:
             "           the diagnosis was in the ledger before the seal was opened; " + ("they agree" if result.diagnosis_agrees else "they do NOT agree")
         )
     console.print("evidence   simulated and surrogate only: it says nothing about a real robot")
+    console.print(f"ledger     head {result.ledger_head}; kept in run.json and the report: `simgap ledger verify {result.folder}`", soft_wrap=True)
     console.print(f"report     {report}")

@@ -24,7 +24,6 @@ HELP = (
     "Run a planned set of trials on a surrogate robot with a hidden gap, log each as a full episode, and enter the result in a ledger. "
     "Exit code 1 when a trial failed or none counts. Killed at any moment, the same command runs what is missing."
 )
-LEDGER = "ledger.db"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the plan, then enter its result in the ledger."""
+    from simgap.errors import UsageError
     from simgap.ledger import Ledger
+    from simgap.ledger.heads import LEDGER_FILE, RUN_FILE
     from simgap.machine import require_offscreen
     from simgap.robots.gaps import parse_gap
     from simgap.trials.batch import run_trials
@@ -50,16 +51,19 @@ def run(args: argparse.Namespace) -> int:
     asked = _asked(args)
     require_offscreen()
     root = args.out or Path("runs/trials")
+    if (root / RUN_FILE).exists():
+        raise UsageError(f"{root} is a run of `simgap demo`, whose ledger ends with the run; give another --out")
     folder = root / asked.plan.name
     seal, evidence = _seal(asked.plan)
-    with Ledger(root / LEDGER) as ledger:
+    with Ledger(root / LEDGER_FILE) as ledger:
         commitment = ledger.append("commitment", {"seal_sha256": seal}, key=f"seal/{seal}")
         there = _already_there(args, folder)
         with progress(args.n - there, asked.what, args.quiet or there == args.n) as advance:
             results = run_trials(asked.plan, folder, workers=workers_of(args), progress=following(advance, there))
         payload = _payload(args, asked, folder, results, commitment)
         row = ledger.append("evidence", payload, evidence, key=f"trials/{payload['log']}")
-    document = _document(payload, folder, row, results) | {"ledger": root / LEDGER, "already_there": there}
+        head = ledger.head_text
+    document = _document(payload, folder, row, results) | {"ledger": root / LEDGER_FILE, "ledger_head": head, "already_there": there}
     emit(args, document, lambda console: _print(console, document))
     return 0 if payload["n"] and not payload["failures"] else 1
 
@@ -211,5 +215,6 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         f"wrote {document['path']}: every trial as a full episode",
         f"seal {document['seal']}{blind}",
         f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which says nothing about hardware",
+        f"ledger head {document['ledger_head']}: keep it elsewhere, `simgap ledger verify --head` then shows a ledger that was cut or written again",
         document["what_n_cannot_show"],
     )

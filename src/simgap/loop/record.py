@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.diagnosis import Diagnosis
+from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
-from simgap.errors import DataError
 from simgap.ledger import Ledger, Row, RowKind
-from simgap.provenance import canonical_json
+from simgap.loop.spec import TurnSpec
 from simgap.robots.gaps import Gap
 from simgap.rollouts.screen import ScreenReport
 from simgap.statistics import PairedDifference, tally
@@ -19,49 +18,7 @@ from simgap.trials.batch import read_results
 from simgap.types import EvidenceKind
 
 if TYPE_CHECKING:
-    from simgap.loop.results import Turn, TurnResult
-
-
-def require_recorded(result: TurnResult, rows: Sequence[Row]) -> None:
-    """Refuse a run whose files say other things than its ledger: diagnosis, sealed gap, screens and trial logs.
-
-    Raises:
-        DataError: names what differs.
-    """
-    recorded = {row.key: row.payload for row in rows}
-    for what, key, said in (
-        ("seal", "seal", {"seal_sha256": result.seal}),
-        ("diagnosis", "diagnosis", None if result.diagnosis is None else _gist(result.diagnosis.to_json())),
-        ("opened gap", "opened", None if result.gap is None else {"gap": result.gap.to_json()}),
-        ("data plan", "plan", None if result.plan is None else result.plan.to_json()),
-    ):
-        if said is not None and not _is_said(said, recorded.get(key, {})):
-            raise DataError(f"{result.folder}: its {what} is not the one in its ledger; restore run.json, or run the demo again into a new folder")
-    logs = {row.payload.get("log") for row in rows if row.evidence is EvidenceKind.SURROGATE}
-    screens = [row.payload for row in rows if row.evidence is EvidenceKind.SIM]
-    turns = [turn for turn in (result.first, result.second) if turn is not None]
-    for log in {log for turn in turns for log in (turn.in_use, turn.conditions) if log is not None} | ({result.replays} if result.replays else set()):
-        if open_dataset(log).fingerprint not in logs:
-            raise DataError(f"{log} is not the log that the ledger of {result.folder} counted; restore it, or run the demo again into a new folder")
-    for report in {id(r): r for turn in turns for _, r in turn.screens}.values():
-        said = {k: v for k, v in report.to_json().items() if k in ("successes", "n", "failures", "voids", "stamp")}
-        if not any(_is_said(said, payload) for payload in screens):
-            raise DataError(f"{report.path} is not the screen that the ledger of {result.folder} counted; restore it, or run the demo again")
-
-
-def _gist(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a diagnosis says, without what a later version of the program may add to it."""
-    checks = [{k: check[k] for k in ("family", "verdict", "sentence", "value")} for check in diagnosis["checks"]]
-    return {k: diagnosis[k] for k in ("cause", "family", "sentence")} | {"checks": checks}
-
-
-def _is_said(said: Any, recorded: Any) -> bool:
-    """Return whether every value said is recorded; what is recorded beyond that does not matter."""
-    if isinstance(said, Mapping):
-        return isinstance(recorded, Mapping) and all(k in recorded and _is_said(v, recorded[k]) for k, v in said.items())
-    if isinstance(said, (list, tuple)):
-        return isinstance(recorded, list) and len(said) == len(recorded) and all(map(_is_said, said, recorded))
-    return bool(canonical_json(said) == canonical_json(recorded))
+    from simgap.loop.results import Turn
 
 
 class TurnLedger:
@@ -72,9 +29,10 @@ class TurnLedger:
         self._ledger = ledger
         self._evidence: dict[str, Row] = {}
 
-    def commit(self, seal: str) -> Row:
-        """Record the commitment to the hidden gap, before anything is measured."""
-        return self._ledger.append(RowKind.COMMITMENT, {"seal_sha256": seal}, key="seal")
+    def commit(self, seal: str, spec: TurnSpec, ranges: FactorRanges) -> Row:
+        """Record the commitment to the hidden gap, and what is going to be run, before anything is measured."""
+        payload = {"seal_sha256": seal, "spec": spec.to_json(), "ranges": ranges.to_json()}
+        return self._ledger.append(RowKind.COMMITMENT, payload, key="seal")
 
     def screen(self, label: str, report: ScreenReport) -> Row:
         """Record a screen: evidence of kind sim."""
@@ -128,7 +86,7 @@ class TurnLedger:
         return self._ledger.append(RowKind.SEAL_OPENED, payload, key="opened")
 
     def claims(self, first: Turn, second: Turn | None) -> None:
-        """Record what may be said; grades follow from the evidence."""
+        """Record what may be said; what the numbers support follows from them, and the grades from that."""
         self._claim("The turn 1 policy works in its own simulator", "turn 1", "claim/sim")
         if first.in_use is not None:
             self._claim("The turn 1 policy works as objects lie in use", "turn 1, in use", "claim/turn1")
@@ -139,10 +97,8 @@ class TurnLedger:
         row = self._evidence.get(label)
         if row is None:
             return
-        k, n = int(row.payload["successes"]), int(row.payload["n"])
-        supports = n > 0 and 2 * k >= n
-        said = f"{text}: {k} of {n}"
-        self._ledger.append_claim(said, supporting=[row.id] if supports else [], against=[] if supports else [row.id], key=key)
+        said = f"{text}: {row.payload['successes']} of {row.payload['n']}"
+        self._ledger.append_claim(said, supporting=[row.id], key=key)
 
     def _keep(self, label: str, row: Row) -> Row:
         self._evidence[label] = row

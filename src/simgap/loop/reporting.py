@@ -16,10 +16,11 @@ from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.ledger import Ledger, Row, RowKind
+from simgap.ledger.summary import summary_of_row
 from simgap.loop.naming import corrections
-from simgap.loop.record import require_recorded
+from simgap.loop.recorded import require_recorded
 from simgap.loop.results import Turn, TurnResult
-from simgap.loop.words import WHY, blind_spots, broken_thing, held_values, next_command, summary_of_row, verdict_sentence
+from simgap.loop.words import WHY, blind_spots, broken_thing, held_values, next_command, verdict_sentence
 from simgap.provenance import library_version
 from simgap.report import model as m
 from simgap.rollouts.record import film_steps
@@ -42,11 +43,8 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
     Raises:
         DataError: the ledger was edited, or the run's files are not the ones it counted.
     """
-    with Ledger(result.folder / "ledger.db") as ledger:
-        ledger.verify()
-        rows = ledger.rows()
-        claims = ledger.claims()
-        head = ledger.head[1]
+    with Ledger.of_run(result.folder) as ledger:
+        rows, claims, head = ledger.rows(), ledger.claims(), ledger.head_text
     require_recorded(result, rows)
     turns = [t for t in (result.first, result.second) if t is not None]
     return m.ReportModel(

@@ -52,6 +52,9 @@ class TurnResult:
     seal: str
     gap: Gap | None
     duration_s: float
+    """From the first row of the ledger to the last."""
+    ledger_head: str
+    """Number and hash of the ledger's newest row."""
 
     @property
     def diagnosis_agrees(self) -> bool | None:

@@ -6,23 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simgap.diagnosis import Diagnosis, TurnEvidence
-from simgap.envs.factors import FactorRanges
+from simgap.diagnosis import TurnEvidence
 from simgap.errors import DataError
+from simgap.ledger import Ledger
+from simgap.ledger.heads import HEAD_FIELD
 from simgap.loop.no_run import not_a_run
+from simgap.loop.recorded import read_recorded, require_copies, require_recorded
 from simgap.loop.results import Turn, TurnResult, compare
-from simgap.loop.spec import TurnSpec
 from simgap.provenance import canonical_json, read_json, write_atomic
-from simgap.robots.gaps import gap_from_json
 from simgap.rollouts.screen import read_screen
-from simgap.targeting import DataPlan
 
 SCHEMA = 1
 RUN_JSON = "run.json"
 
 
 def save_run(result: TurnResult) -> Path:
-    """Write ``run.json``; numbers stay in the parts it names and are recomputed when read."""
+    """Write ``run.json``: where the parts lie, copies of what the ledger says for whoever reads it, and the ledger's head."""
     data = {
         "schema": SCHEMA,
         "spec": result.spec.to_json(),
@@ -34,24 +33,17 @@ def save_run(result: TurnResult) -> Path:
         "plan": None if result.plan is None else result.plan.to_json(),
         "seal": result.seal,
         "gap": None if result.gap is None else result.gap.to_json(),
-        "duration_s": result.duration_s,
+        HEAD_FIELD: result.ledger_head,
     }
     write_atomic(result.folder / RUN_JSON, canonical_json(data))
     return result.folder / RUN_JSON
 
 
-def recorded_duration_s(folder: Path) -> float:
-    """Return how long a finished run took, 0 without one: calling it again finds everything done and must not make it look fast."""
-    path = folder / RUN_JSON
-    data = read_json(path) if path.exists() else None
-    return float(data["duration_s"]) if isinstance(data, dict) and data.get("schema") == SCHEMA else 0.0
-
-
 def load_run(folder: Path) -> TurnResult:
-    """Read a run back.
+    """Read a run back: where its parts lie from ``run.json``, what it says from its ledger and the parts.
 
     Raises:
-        DataError: no run, an unknown version, or a part that is gone.
+        DataError: no run, an unknown version, a broken ledger, or a part that is gone or is not the one that was counted.
     """
     path = folder / RUN_JSON
     if not path.exists():
@@ -59,24 +51,32 @@ def load_run(folder: Path) -> TurnResult:
     data = read_json(path)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise DataError(f"{path} has schema {data.get('schema') if isinstance(data, dict) else None!r}, expected {SCHEMA}; use the version that wrote it")
+    with Ledger.of_run(folder) as ledger:
+        rows, head = ledger.rows(), ledger.head_text
+    recorded = read_recorded(folder, rows)
     try:
-        first, second = _read_turn(data["first"]), None if data["second"] is None else _read_turn(data["second"])
-        return TurnResult(
-            spec=TurnSpec(**data["spec"]),
-            folder=folder,
-            ranges=FactorRanges.from_json(data["ranges"]),
-            first=first,
-            second=second,
-            replays=_existing(data["replays"]),
-            diagnosis=None if data["diagnosis"] is None else Diagnosis.from_json(data["diagnosis"]),
-            plan=None if data["plan"] is None else read_plan(data["plan"]),
-            paired=compare(first, second),
-            seal=str(data["seal"]),
-            gap=None if data["gap"] is None else gap_from_json(data["gap"]),
-            duration_s=float(data["duration_s"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}); run the demo again into a new folder") from error
+        require_copies(path, data, recorded)
+        first, second = _read_turn(data["first"], 1), None if data["second"] is None else _read_turn(data["second"], 2)
+        replays = _existing(data["replays"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path} cannot be read ({error!r:.120}); run the demo again into a new folder") from error
+    result = TurnResult(
+        spec=recorded.spec,
+        folder=folder,
+        ranges=recorded.ranges,
+        first=first,
+        second=second,
+        replays=replays,
+        diagnosis=recorded.diagnosis,
+        plan=recorded.plan,
+        paired=compare(first, second),
+        seal=recorded.seal,
+        gap=recorded.gap,
+        duration_s=recorded.duration_s,
+        ledger_head=head,
+    )
+    require_recorded(result, rows)
+    return result
 
 
 def evidence_of(result: TurnResult) -> TurnEvidence:
@@ -101,21 +101,6 @@ def evidence_of(result: TurnResult) -> TurnEvidence:
     )
 
 
-def read_plan(data: Mapping[str, Any]) -> DataPlan:
-    """Rebuild a plan from :meth:`~simgap.targeting.DataPlan.to_json`."""
-    return DataPlan(
-        kind=str(data["kind"]),
-        sentence=str(data["sentence"]),
-        ranges=None if data["ranges"] is None else FactorRanges.from_json(data["ranges"]),
-        changes={str(k): (float(v[0]), float(v[1])) for k, v in data["changes"].items()},
-        multipliers={str(k): float(v) for k, v in data["multipliers"].items()},
-        episodes=int(data["episodes"]),
-        new_share=float(data["new_share"]),
-        noise_deg=float(data["noise_deg"]),
-        executor=str(data["executor"]),
-    )
-
-
 def _turn(turn: Turn) -> dict[str, Any]:
     return {
         "number": turn.number,
@@ -128,12 +113,12 @@ def _turn(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _read_turn(data: Mapping[str, Any]) -> Turn:
+def _read_turn(data: Mapping[str, Any], number: int) -> Turn:
     datasets = tuple(Path(d) for d in data["datasets"])
     checkpoint = _existing(data["checkpoint"])
     assert checkpoint is not None
     return Turn(
-        number=int(data["number"]),
+        number=number,
         datasets=datasets,
         checkpoint=checkpoint,
         executor=str(data["executor"]),

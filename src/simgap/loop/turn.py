@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from simgap.cache import StageCache
@@ -12,11 +10,13 @@ from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError
 from simgap.ledger import Ledger
+from simgap.ledger.heads import LEDGER_FILE
 from simgap.loop.record import TurnLedger
+from simgap.loop.recorded import read_recorded
 from simgap.loop.results import Turn, TurnResult, compare
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.loop.stages import Stages
-from simgap.loop.store import recorded_duration_s, save_run
+from simgap.loop.store import RUN_JSON, save_run
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.robots.gaps import Gap, nonce_of
@@ -29,7 +29,7 @@ DATA_SEED = 0
 """Seed of the first training set: all runs share it, and so its policy."""
 
 
-def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, workers: int, clock: Callable[[], float] = time.monotonic) -> TurnResult:
+def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, workers: int) -> TurnResult:
     """Run two turns, or what is missing of them; the same spec and folder go on after a kill.
 
     Args:
@@ -38,21 +38,23 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
         cache: shared folder for datasets, checkpoints and screens.
         reporter: told what is going on.
         workers: worker processes.
-        clock: seconds, monotonic.
+
+    Raises:
+        DataError: the folder holds a run of another spec, or its ledger was changed.
     """
-    started = clock()
     env = make_env(spec.env, image_size=spec.image_size, render=False)
     ranges = env.presets["nominal"]
     _keep_spec(spec, folder)
     stages = Stages(spec, env, StageCache(cache), folder, reporter, workers)
-    with Ledger(folder / "ledger.db") as ledger:
+    with Ledger(folder / LEDGER_FILE, create=not (folder / RUN_JSON).exists()) as ledger:
+        ledger.require_kept(folder)
         book = TurnLedger(ledger)
         robot = stages.surrogate().open()
         try:
-            seal = book.commit(robot.seal)
+            seal = book.commit(robot.seal, spec, ranges)
             first, data = _first_turn(stages, robot, ranges, book)
             if first.in_use is None or first.conditions is None:
-                return _finished(spec, folder, ranges, first, robot.seal, clock() - started)
+                return _finished(ledger, spec, folder, ranges, first, robot.seal)
             replays = stages.trials("replay logged actions", "replay", robot, conditions=stages.replay_conditions(data), replay_of=data)
             book.trials("replay", replays)
             found = _diagnosis(stages, first, data, ranges, replays)
@@ -69,7 +71,7 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
         finally:
             robot.close()
         book.claims(first, second)
-    return _finished(spec, folder, ranges, first, robot.seal, clock() - started, replays, found, plan, second, gap)
+        return _finished(ledger, spec, folder, ranges, first, robot.seal, replays, found, plan, second, gap)
 
 
 def _keep_spec(spec: TurnSpec, folder: Path) -> None:
@@ -82,12 +84,12 @@ def _keep_spec(spec: TurnSpec, folder: Path) -> None:
 
 
 def _finished(
+    ledger: Ledger,
     spec: TurnSpec,
     folder: Path,
     ranges: FactorRanges,
     first: Turn,
     seal: str,
-    duration_s: float,
     replays: Path | None = None,
     diagnosis: Diagnosis | None = None,
     plan: DataPlan | None = None,
@@ -106,7 +108,8 @@ def _finished(
         paired=compare(first, second),
         seal=seal,
         gap=gap,
-        duration_s=max(duration_s, recorded_duration_s(folder)),
+        duration_s=read_recorded(folder, ledger.rows()).duration_s,
+        ledger_head=ledger.head_text,
     )
     save_run(result)
     return result

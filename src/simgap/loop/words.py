@@ -8,7 +8,6 @@ from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import open_dataset
-from simgap.ledger import Row, RowKind
 from simgap.loop.naming import broken_words, needs_data
 from simgap.loop.results import Turn, TurnResult
 from simgap.provenance import assumptions
@@ -114,17 +113,3 @@ def _how(assumption: str) -> str:
         "horizon_steps": "repeat with another horizon",
         "clock": "a robot with its own clock",
     }.get(name, "evidence made without it")
-
-
-def summary_of_row(row: Row) -> str:
-    """Return a ledger row in a few words."""
-    payload = row.payload
-    if row.kind is RowKind.EVIDENCE:
-        return f"{payload['label']}: {payload['successes']} of {payload['n']}"
-    if row.kind is RowKind.COMMITMENT:
-        return f"seal {str(payload['seal_sha256'])[:16]}"
-    if row.kind is RowKind.SEAL_OPENED:
-        return f"seal opened: {payload['gap']['kind']}"
-    if row.key == "diagnosis":
-        return f"diagnosis: {payload['cause']}"
-    return str(payload.get("label") or payload.get("text") or row.kind)

@@ -22,7 +22,14 @@ LIMIT_BYTES = 6_000_000
 """No report is larger."""
 _SYMBOLS = {CheckVerdict.OK: "✓", CheckVerdict.BROKEN: "✕", CheckVerdict.CANNOT_TELL: "?", CheckVerdict.NOT_RUN: "–"}
 _GRAVITY = (CheckVerdict.BROKEN, CheckVerdict.CANNOT_TELL, CheckVerdict.OK, CheckVerdict.NOT_RUN)
-_GRADE_TONES = {Grade.HARDWARE: "real", Grade.SURROGATE: "surrogate", Grade.SIMULATED: "sim", Grade.CONTRADICTED: "contradicted", Grade.NONE: "none"}
+_GRADE_TONES = {
+    Grade.HARDWARE: "real",
+    Grade.SURROGATE: "surrogate",
+    Grade.SIMULATED: "sim",
+    Grade.CONTRADICTED: "contradicted",
+    Grade.UNDECIDED: "none",
+    Grade.NONE: "none",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

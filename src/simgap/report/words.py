@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
+from simgap.ledger import Claim
 from simgap.report.model import CheckResult, JointTrace, Paired, Rate, Seal
 from simgap.statistics import Difference, Estimate, visible_difference
 from simgap.types import EvidenceKind
@@ -41,6 +42,14 @@ class PairedWords:
     """``better``, ``worse``, ``unclear`` or ``none``."""
     head: str
     body: str
+
+
+def claim_rests(claim: Claim) -> str:
+    """Say which ledger rows a claim rests on, what they say, and which do not count."""
+    sides = (("rests on", claim.supporting), ("against it:", claim.against), ("decides neither way:", claim.undecided))
+    said = [f"{words} ledger row{'s' if len(rows) > 1 else ''} {', '.join(str(number) for number, _ in rows)}" for words, rows in sides if rows]
+    said += [f"row {number} does not count: {why}" for number, why in claim.uncounted]
+    return f"claimed: at least {100 * claim.at_least:.4g}{_PERCENT} of trials; {'; '.join(said)}"
 
 
 def banner(sources: Collection[EvidenceKind]) -> Banner:
