@@ -16,13 +16,14 @@ import pytest
 from numpy.typing import NDArray
 
 from simgap.checks.base import Cause
+from simgap.cli import main
 from simgap.diagnosis import Diagnosis, diagnose
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop import TurnResult, TurnSpec, run_turns
-from simgap.loop.record import require_recorded
+from simgap.loop.recorded import require_recorded
 from simgap.loop.reporting import report_model
 from simgap.loop.results import compare
 from simgap.loop.spec import Progress, SilentReporter
@@ -31,6 +32,7 @@ from simgap.loop.turn import exit_code
 from simgap.loop.words import verdict_sentence
 from simgap.provenance import canonical_json
 from simgap.report import write_report
+from simgap.report.render import render_report
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.gaps import Gap, GapKind, draw_gap, seal_of
 from simgap.robots.surrogate_process import SurrogateWorld
@@ -264,8 +266,9 @@ def test_a_folder_without_a_run_and_an_unknown_schema_are_refused(tmp_path: Path
     with pytest.raises(DataError, match="schema 99, expected 1"):
         load_run(tmp_path)
     (tmp_path / "run.json").write_text('{"schema": 1}')
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"ledger.db is missing"):
         load_run(tmp_path)
+    assert not (tmp_path / "ledger.db").exists()
 
 
 def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_path: Path) -> None:
@@ -281,25 +284,86 @@ def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_p
     assert any("renderer=" in c for check in model.diagnosis.checks for c in check.shared_assumptions)
 
 
-@pytest.mark.parametrize(
-    ("what", "change"),
-    [
-        ("diagnosis", lambda run: run["diagnosis"].update(cause="camera_shift")),
-        ("diagnosis", lambda run: run["diagnosis"]["checks"][0].update(verdict="broken")),
-        ("opened gap", lambda run: run["gap"].update(kind="none")),
-        ("data plan", lambda run: run["plan"].update(sentence="all is well")),
-        ("seal", lambda run: run.update(seal="0" * 64)),
-    ],
-)
-def test_no_page_is_written_of_a_run_that_says_other_things_than_its_ledger(
-    result: TurnResult, tmp_path: Path, what: str, change: Callable[[dict[str, Any]], object]
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "diagnosis is not the one": lambda run: run["diagnosis"].update(cause="camera_shift"),
+    "diagnosis is not": lambda run: run["diagnosis"]["checks"][0].update(verdict="broken"),
+    "diagnosis is": lambda run: run.update(diagnosis=None),
+    "opened gap is not the one": lambda run: run["gap"].update(kind="none"),
+    "opened gap is not": lambda run: run.update(gap=None),
+    "data plan is not the one": lambda run: run["plan"].update(sentence="all is well"),
+    "data plan is not": lambda run: run.update(plan=None),
+    "seal is not the one": lambda run: run.update(seal="0" * 64),
+    "spec is not the one": lambda run: run["spec"].update(seed=4),
+    "ranges is not the one": lambda run: run["ranges"].update(name="easy"),
+    "second turn is not the one": lambda run: run.update(second=None),
+    "is not the log": lambda run: run["first"].update(in_use=run["first"]["conditions"]),
+    "not the log that": lambda run: run["second"].update(in_use=run["first"]["in_use"]),
+    "the log that the ledger": lambda run: run.update(replays=run["first"]["in_use"]),
+    "names no log of it": lambda run: run["first"].update(conditions=None),
+    "names no log": lambda run: run.update(replays=None),
+    "other screens of turn 1": lambda run: run["first"]["screens"][0].__setitem__(0, "everything at once"),
+    "other screens of turn 2": lambda run: run["second"].update(screens=[]),
+    "names the executor 'latest'": lambda run: run["first"].update(executor="latest"),
+    "other training sets of turn 1": lambda run: run["first"].update(datasets=[]),
+    "run.json keeps another head": lambda run: run.update(ledger_head="3:" + "ab" * 32),
+    "holds no ledger_head": lambda run: run.pop("ledger_head"),
+    "no head of a ledger": lambda run: run.update(ledger_head=[3]),
+    "cannot be read": lambda run: run.update(first={"number": 1}),
+    "cannot be": lambda run: run.update(second=7),
+    "can": lambda run: run.pop("replays"),
+}
+"""What is said -> an edit of run.json that would change the page."""
+
+
+@pytest.mark.parametrize("said", EDITS)
+def test_no_verb_reads_a_run_whose_run_json_says_other_things_than_its_ledger(
+    result: TurnResult, tmp_path: Path, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = json.loads((result.folder / "run.json").read_text())
-    change(run)
+    EDITS[said](run)
     (tmp_path / "run.json").write_text(json.dumps(run))
     shutil.copy(result.folder / "ledger.db", tmp_path)
-    with pytest.raises(DataError, match=f"its {what} is not the one in its ledger"):
-        report_model(load_run(tmp_path), "simgap report")
+    for verb in ("report", "diagnose", "target"):
+        assert main([verb, str(tmp_path)]) == 3
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_what_run_json_adds_beside_is_in_no_page(result: TurnResult, tmp_path: Path) -> None:
+    run = json.loads((result.folder / "run.json").read_text())
+    run |= {"duration_s": 1.0, "rates": [{"successes": 100, "n": 100}], "verdict": "all is well", "folder": "/elsewhere"}
+    run["first"] |= {"number": 7, "results": [1, 1], "successes": 2}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    shutil.copy(result.folder / "ledger.db", tmp_path)
+    pages = [render_report(dataclasses.replace(report_model(load_run(f), "simgap report"), date="")) for f in (result.folder, tmp_path)]
+    assert pages[0].replace(str(result.folder), str(tmp_path)) == pages[1]
+
+
+def test_a_finished_run_goes_on_only_from_the_ledger_that_it_ended_with(result: TurnResult, cache: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result.folder, tmp_path / "run"))
+    with Ledger(folder / "ledger.db") as ledger:
+        ledger.append("note", {"label": "all is well"})
+    before = rows_of(folder)
+    with pytest.raises(DataError, match=r"run.json keeps another head: 1 row stands after"):
+        run_turns(SPEC, folder, cache, SilentReporter(), workers=0)
+    assert rows_of(folder) == before
+    (folder / "ledger.db").unlink()
+    with pytest.raises(DataError, match=r"ledger.db is missing"):
+        run_turns(SPEC, folder, cache, SilentReporter(), workers=0)
+    assert not (folder / "ledger.db").exists()
+
+
+def test_the_head_of_a_run_is_in_run_json_and_on_its_page_and_verifies(result: TurnResult, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result.folder, tmp_path / "run"))
+    write_report(report_model(load_run(folder), "simgap report"), folder / "report.html")
+    assert result.ledger_head in (folder / "report.html").read_text()
+    assert main(["ledger", "verify", str(folder), "--head", result.ledger_head]) == 0
+    with Ledger(folder / "ledger.db") as ledger:
+        ledger.append("note", {"label": "all is well"})
+    (folder / "run.json").unlink()
+    assert main(["ledger", "verify", str(folder)]) == 1, "the page still keeps it"
 
 
 def test_no_page_is_written_of_trials_and_screens_that_the_ledger_did_not_count(result: TurnResult) -> None:
