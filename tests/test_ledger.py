@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from simgap.errors import DataError, SealError, UsageError
 from simgap.ledger import GENESIS, Claim, Grade, Ledger, RowKind, grade
@@ -34,6 +37,46 @@ def test_rows_come_back_in_order_and_chained(ledger: Ledger) -> None:
     assert ledger.head == (2, second.hash)
     assert ledger.verify() == 2
     assert first.payload == {"a": [None, True, "x"], "b": 1}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3) | st.dictionaries(st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(payload=st.dictionaries(st.text(), JSON, max_size=4))
+def test_whatever_is_appended_verifies_and_comes_back(ledger: Ledger, payload: dict[str, Any]) -> None:
+    row = ledger.append("note", payload)
+    assert ledger.verify() == row.id
+    assert ledger.rows()[-1] == row
+
+
+@pytest.mark.parametrize("key", [5, "", b"k", ["k"]])
+def test_a_key_is_text(ledger: Ledger, key: Any) -> None:
+    with pytest.raises(UsageError, match="is text"):
+        ledger.append("note", {}, key=key)
+    with pytest.raises(DataError, match="cannot be used"):
+        ledger.append("note", {}, key="\ud800")
+    assert ledger.verify() == 0
+
+
+def test_a_row_in_hand_may_be_changed_and_no_grade_follows(ledger: Ledger) -> None:
+    row = ledger.append("evidence", {"successes": 0, "n": 20}, "surrogate")
+    ledger.append_claim("it works", supporting=[row.id])
+    for held in (row, *ledger.rows()):
+        held.payload["successes"] = 20
+    assert ledger.claims()[0].grade is Grade.CONTRADICTED
+
+
+def test_a_ledger_that_was_replaced_while_it_was_open_takes_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.append("note", {"n": 1})
+    shutil.copy(ledger.path, tmp_path / "copy")
+    (tmp_path / "copy").rename(ledger.path)
+    with pytest.raises(DataError, match="moved or replaced while it was open"):
+        ledger.append("note", {"n": 2})
 
 
 def test_an_empty_ledger_verifies(ledger: Ledger) -> None:

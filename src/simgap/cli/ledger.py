@@ -52,10 +52,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "verify":
         return _verify(args)
     from simgap.ledger import Ledger
+    from simgap.ledger.heads import LEDGER_FILE
 
     path = _file(args.place)
     with Ledger(path, create=False) as ledger:
-        ledger.require_kept(path.parent)
+        if path.name == LEDGER_FILE:
+            ledger.require_kept(path.parent)
         return _show(args, ledger) if args.action == "show" else _export(args, ledger)
 
 
@@ -68,7 +70,7 @@ def _file(place: Path) -> Path:
 def _verify(args: argparse.Namespace) -> int:
     from simgap.errors import UsageError
     from simgap.ledger import Ledger, RowKind
-    from simgap.ledger.heads import kept_heads, parse_head
+    from simgap.ledger.heads import LEDGER_FILE, kept_heads, parse_head
     from simgap.ledger.real import why_unproved
 
     if args.grown and args.head is None:
@@ -76,7 +78,7 @@ def _verify(args: argparse.Namespace) -> int:
     given = None if args.head is None else parse_head(args.head)
     path = _file(args.place)
     with Ledger(path, create=False) as ledger:
-        kept = kept_heads(path.parent)
+        kept = kept_heads(path.parent) if path.name == LEDGER_FILE else {}
         found = ledger.examine(kept)
         if given is not None:
             found.check_head(given, "--head", may_have_grown=args.grown)

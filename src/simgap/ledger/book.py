@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -53,6 +56,7 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True)
         with self._readable():
             self._db = connect(path, create=create, timeout_s=timeout_s)
+        self._file = os.stat(path)
         try:
             with self._readable():
                 self._prepare()
@@ -80,7 +84,7 @@ class Ledger:
         """Turn what SQLite says (no database, locked, disk full) into an error that names the file."""
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise DataError(
                 f"{self.path} cannot be used as a ledger ({error}); give another path, free some space, or wait for the process that holds it"
             ) from error
@@ -119,6 +123,8 @@ class Ledger:
         Raises:
             DataError: it is not.
         """
+        if not self.path.exists() or not os.path.samestat(self._file, self.path.stat()):
+            raise DataError(f"{self.path} was moved or replaced while it was open; what is added would be lost with it: run the same command again")
         version = self._pragma("data_version")  # another value once another connection has written
         if self._examined is None or version != self._seen_version:
             self._examined, self._seen_version = examine(self._db, self.path), version
@@ -152,6 +158,8 @@ class Ledger:
             SealError: a seal is opened before its commitment and a later finding are in the ledger, or a second time.
         """
         row_kind, row_evidence = _member(RowKind, kind, "row kind"), None if evidence is None else _member(EvidenceKind, evidence, "evidence type")
+        if key is not None and (type(key) is not str or not key):
+            raise UsageError(f"the key of a row is text, not {key!r:.60}")
         text = _canonical(payload)
         with self._transaction():
             past = self._trusted().past
@@ -159,14 +167,14 @@ class Ledger:
             if old is not None:
                 if (old.kind, canonical_json(old.payload), old.evidence) != (row_kind, text, row_evidence):
                     raise DataError(f"key {key!r} was used for other content in row {old.id} ({old.kind}); corrections are new rows with a new key")
-                return old
+                return _copy(old)
             said = json.loads(text)  # as a reader will see it
             require_lawful(row_kind, said, row_evidence, past)
             if row_evidence is EvidenceKind.REAL:
                 self._require_proved(said)
             row = self._insert(row_kind, text, row_evidence, key)
         self._took(row)
-        return row
+        return _copy(row)
 
     def append_trials(self, log: Path, *, label: str = "", key: str | None = None) -> Row:
         """Add a log of trials on hardware as real evidence; all of the row is read from the log.
@@ -226,7 +234,7 @@ class Ledger:
     def rows(self, kind: RowKind | str | None = None) -> tuple[Row, ...]:
         """Return the rows in order, all or those of one kind."""
         wanted = None if kind is None else _member(RowKind, kind, "row kind")
-        return tuple(row for row in self._read().past.rows.values() if wanted is None or row.kind is wanted)
+        return tuple(_copy(row) for row in self._read().past.rows.values() if wanted is None or row.kind is wanted)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -319,9 +327,14 @@ def _member(family: type[_E], value: _E | str, what: str) -> _E:
         raise UsageError(f"unknown {what} {value!r}; {did_you_mean(str(value), [str(member) for member in family])}") from error
 
 
+def _copy(row: Row) -> Row:
+    """Return a row whose payload may be changed: grades are computed from what is on disk."""
+    return replace(row, payload=copy.deepcopy(row.payload))
+
+
 def _canonical(payload: Mapping[str, Any]) -> str:
+    """Return a payload as the text that a reader makes of it again, keys that were numbers included."""
     try:
-        text = canonical_json(dict(payload))
-    except (TypeError, ValueError) as error:
+        return canonical_json(json.loads(canonical_json(dict(payload))))
+    except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"a ledger row holds plain JSON values, but: {error}; NaN is no value, say None and why") from error
-    return text
