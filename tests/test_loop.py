@@ -331,6 +331,63 @@ def test_no_verb_reads_a_run_whose_run_json_says_other_things_than_its_ledger(
     assert not (tmp_path / "report.html").exists()
 
 
+FORGERIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "no spec": ("seal", lambda row: row.pop("spec")),
+    "spec of another kind": ("seal", lambda row: row.update(spec=[1])),
+    "spec with an env that is a number": ("seal", lambda row: row["spec"].update(env=3)),
+    "spec with an image of -6": ("seal", lambda row: row["spec"].update(image_size=-6)),
+    "spec with a field too many": ("seal", lambda row: row["spec"].update(more=1)),
+    "ranges of text": ("seal", lambda row: row["ranges"].update(ranges="wide")),
+    "seal of a number": ("seal", lambda row: row.update(seal_sha256=5)),
+    "no sentence": ("diagnosis", lambda row: row.pop("sentence")),
+    "a sentence that is a list": ("diagnosis", lambda row: row.update(sentence=["a"])),
+    "an unknown cause": ("diagnosis", lambda row: row.update(cause="magic")),
+    "a cause that is a list": ("diagnosis", lambda row: row.update(cause=[])),
+    "no parameters": ("diagnosis", lambda row: row.update(parameters={})),
+    "parameters that are a list": ("diagnosis", lambda row: row.update(parameters=[])),
+    "parameters that are text": ("diagnosis", lambda row: row["parameters"].update(broken="elbow")),
+    "numbers that are text": ("diagnosis", lambda row: row["parameters"].update(fitted={"light": "much"})),
+    "factors that no env has": ("diagnosis", lambda row: row["parameters"].update(fitted={"magic": 1.0})),
+    "checks that are a number": ("diagnosis", lambda row: row.update(checks=7)),
+    "a check that is a number": ("diagnosis", lambda row: row["checks"].append(7)),
+    "a check of text values": ("diagnosis", lambda row: row["checks"][0].update(value="much", threshold=[])),
+    "a check with a field too many": ("diagnosis", lambda row: row["checks"][0].update(more=1)),
+    "a check without a verdict": ("diagnosis", lambda row: row["checks"][0].pop("verdict")),
+    "a plan of nothing": ("plan", lambda row: row.clear()),
+    "a plan of unknown factors": ("plan", lambda row: row.update(changes={"magic": [0, 1]})),
+    "a plan of half a range": ("plan", lambda row: row.update(changes={"light_intensity": [0]})),
+    "a screen without a label": ("screen/turn 1", lambda row: row.clear()),
+    "trials without a log": ("trials/turn 1, in use", lambda row: row.pop("log")),
+    "trials of an odd log": ("trials/turn 1, in use", lambda row: row.update(log={"a": 1})),
+}
+"""What -> the row of the ledger, and what it says instead; all files of the folder agree."""
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_run_folder_that_says_odd_things_everywhere_ends_in_one_line(
+    result: TurnResult, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, change = FORGERIES[what]
+    run = json.loads((result.folder / "run.json").read_text())
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        for row in rows_of(result.folder):
+            payload = json.loads(canonical_json(row.payload))
+            if row.key == key:
+                change(payload)
+                copy = {"diagnosis": "diagnosis", "plan": "plan"}.get(key)
+                run |= {copy: payload} if copy else {}
+            if row.kind is not RowKind.SEAL_OPENED:  # it would no longer fit its commitment
+                ledger.append(row.kind, payload, row.evidence, key=row.key)
+        run |= {"ledger_head": ledger.head_text, "gap": None}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    for verb in ("report", "diagnose", "target"):
+        assert main([verb, str(tmp_path)]) == 3
+        error = capsys.readouterr().err
+        assert "defect" not in error
+        assert error.count("\n") == 1
+    assert main(["ledger", "show", str(tmp_path)]) == 0
+
+
 def test_what_run_json_adds_beside_is_in_no_page(result: TurnResult, tmp_path: Path) -> None:
     run = json.loads((result.folder / "run.json").read_text())
     run |= {"duration_s": 1.0, "rates": [{"successes": 100, "n": 100}], "verdict": "all is well", "folder": "/elsewhere"}

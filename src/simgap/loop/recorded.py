@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.diagnosis import Diagnosis
+from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Row
+from simgap.loop.shapes import diagnosis_from, require_factors, spec_from
 from simgap.loop.spec import TurnSpec
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import canonical_json
@@ -69,17 +71,21 @@ def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
         raise DataError(f"the ledger of {folder} holds no commitment of a run; restore it, or run the demo again into a new folder")
     try:
         begun = by_key["seal"]
+        spec = spec_from(begun["spec"])
+        diagnosis = diagnosis_from(by_key["diagnosis"]) if "diagnosis" in by_key else None
+        plan = read_plan(by_key["plan"]) if "plan" in by_key else None
+        require_factors(make_env(spec.env, render=False).factor_space, diagnosis, plan)
         return Recorded(
-            spec=TurnSpec(**begun["spec"]),
+            spec=spec,
             ranges=FactorRanges.from_json(begun["ranges"]),
             seal=str(begun["seal_sha256"]),
-            diagnosis=Diagnosis.from_json(by_key["diagnosis"]) if "diagnosis" in by_key else None,
-            plan=read_plan(by_key["plan"]) if "plan" in by_key else None,
+            diagnosis=diagnosis,
+            plan=plan,
             gap=gap_from_json(by_key["opened"]["gap"]) if "opened" in by_key else None,
             duration_s=(datetime.fromisoformat(rows[-1].time) - datetime.fromisoformat(rows[0].time)).total_seconds(),
             keys=frozenset(by_key),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
         raise DataError(f"the ledger of {folder} holds rows that this version does not read ({error!r:.120}); run the demo again into a new folder") from error
 
 
