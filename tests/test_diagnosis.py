@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.diagnosis import REMEDIES, Diagnosis, decide
-from simgap.loop.words import NAMES, next_command
+from simgap.loop.naming import NAMES
+from simgap.loop.words import next_command
 from simgap.provenance import canonical_json
 
 ORDER = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")

@@ -361,7 +361,8 @@ def test_verify_answers_programs_too(run_folder: Path, capsys: pytest.CaptureFix
     assert document["heads"] == {"run.json": document["head"], "report.html": document["head"]}
 
 
-def test_show_lists_rows_and_what_claims_rest_on(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_rows_and_what_claims_rest_on(run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["ledger", "show", str(run_folder)]) == 0
     said = capsys.readouterr().out
     assert "turn 1, in use: 2 of 10" in said

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simgap.checks.base import Cause
 from simgap.cli import main
 from simgap.diagnosis import Diagnosis, diagnose
+from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
@@ -157,7 +158,7 @@ def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_a
     assert (result.diagnosis.cause, result.gap.kind) == (Cause.ACTION_SIGN, GapKind.ACTION_SIGN)
     assert list(result.diagnosis.parameters["broken"]) == [f"{result.gap.joint}.pos"]
     assert result.diagnosis_agrees is True
-    assert result.gap == draw_gap(SPEC.seed, GapKind.ACTION_SIGN)
+    assert result.gap == draw_gap(SPEC.seed, GapKind.ACTION_SIGN, make_env(SPEC.env, render=False))
     assert result.seal == seal_of(result.gap, SPEC.seed)
 
 
@@ -487,7 +488,7 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
 
     monkeypatch.setattr("simgap.loop.stages.screen", short)
     late = Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": 2.0})  # later, and the teacher solves one in ten
-    monkeypatch.setattr("simgap.robots.surrogate_process.draw_gap", lambda seed, kind: late)
+    monkeypatch.setattr("simgap.robots.surrogate_process.draw_gap", lambda seed, kind, env: late)
     run = run_turns(dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0)
     assert run.diagnosis is not None
     assert run.plan is not None

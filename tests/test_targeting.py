@@ -17,7 +17,7 @@ from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import REMEDIES, Diagnosis
 from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
-from simgap.loop.store import read_plan
+from simgap.loop.recorded import read_plan
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, child_rng
 from simgap.robots.convention import CommandMap
