@@ -1,7 +1,19 @@
-"""``python -m simgap``: the command line."""
+"""The program: ``simgap`` and ``python -m simgap``. It listens for Ctrl-C before it imports anything that takes time."""
 
 import sys
 
-from simgap.cli import main
+from simgap import interrupts
 
-sys.exit(main())
+
+def main() -> int:
+    """Run one command and return its exit code."""
+    interrupts.install(sys.argv[1:])
+    from simgap.cli import main as run
+
+    code = run()
+    interrupts.leaving(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The command line: one verb a step of the loop, each in a file of its own that is imported when it is called.
 
-Exit codes: 0 done, 1 a finding that needs attention, 2 the request is wrong, 3 it could not be done, 130 interrupted.
+Exit codes: 0 done, 1 a finding that needs attention, 2 the request is wrong, 3 it could not be done, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ def _overview() -> str:
             *lines,
             "",
             "Every verb takes --json, --out PATH, --seed N, --quiet and --debug.",
-            "Exit codes: 0 done, 1 a finding that needs attention, 2 wrong request, 3 could not, 130 interrupted.",
+            "Exit codes: 0 done, 1 a finding that needs attention, 2 wrong request, 3 could not, 130 interrupted, 143 terminated.",
         ]
     )

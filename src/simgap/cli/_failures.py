@@ -7,6 +7,7 @@ import io
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import traceback
@@ -17,9 +18,9 @@ from typing import Any
 from simgap import __version__
 from simgap.cli._output import json_text
 from simgap.errors import SimgapError
+from simgap.interrupts import Stopped
 
 COULD_NOT = 3
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 _OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
 """How torch says it: with a RuntimeError."""
@@ -50,7 +51,8 @@ def describe(error: BaseException, argv: list[str]) -> Failure:
     if isinstance(error, SimgapError):
         return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code, facts=error.facts)
     if isinstance(error, KeyboardInterrupt):
-        return Failure(kind=kind, message="interrupted; what was finished is on disk", exit_code=INTERRUPTED)
+        stopped = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
+        return Failure(kind=KeyboardInterrupt.__name__, message=str(stopped), exit_code=stopped.exit_code)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
         return Failure(kind=kind, message="out of memory; use fewer workers, smaller images or a smaller batch", exit_code=COULD_NOT)
     if isinstance(error, OSError) and error.errno is not None:
@@ -67,7 +69,15 @@ def tell(failure: Failure, *, as_json: bool) -> None:
 
 
 def tolerate_any_text() -> None:
-    """Let output show what UTF-8 cannot hold (names of files and robots that somebody else wrote) instead of failing on it."""
+    """Let output show what UTF-8 cannot hold (names of files and robots that somebody else wrote) instead of failing on it.
+
+    A stream that this program was started without leads nowhere, rather than into the next file that is opened.
+    """
+    for handle in (0, 1, 2):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if handle == 0 else os.O_WRONLY)  # takes the lowest free number, which is this one
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # started with the stream closed
