@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,12 @@ ASSUMES = (
 )
 
 
-def check_data(path: Path | str | Dataset) -> DataReport:
+def check_data(path: Path | str | Dataset, progress: Callable[[int, int], None] | None = None) -> DataReport:
     """Check a dataset, opened already or not, and report everything found.
+
+    Args:
+        path: the dataset.
+        progress: called with ``(pictures decoded, pictures)`` where pictures are stored one by one.
 
     Raises:
         DataError: the folder is no dataset that can be read (missing, empty or truncated files, Git LFS pointers, NaN, unknown
@@ -46,7 +51,7 @@ def check_data(path: Path | str | Dataset) -> DataReport:
     values, value_findings = check_values(pooled)
     episodes, episode_findings = check_episodes(pooled)
     joints, motion_findings = check_motion(pooled)
-    videos, video_findings = check_videos(pooled)
+    videos, video_findings = check_videos(pooled, progress)
     findings = [
         *layout_findings,
         *check_columns(dataset, pooled),

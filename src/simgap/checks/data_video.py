@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from simgap.checks.data_pictures import check_pictures
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_stills import check_stills
 from simgap.checks.glimpses import Glimpse, Looker
 from simgap.episodes.index import EpisodeEntry
 from simgap.episodes.reader import Dataset
@@ -22,15 +24,26 @@ _FROZEN = 10.0
 """Compression alone moves a pixel by less than this between key frames; a moving arm and camera noise by more."""
 
 
-def check_videos(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
+def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = None) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return what was looked at and the findings; at most :data:`MOST_VIDEOS` videos, evenly spread, and never silently fewer."""
     dataset = pooled.dataset
     jobs = [(e, name) for e in dataset.entries for name in dataset.camera_keys if e.length > 0 and _is_there(dataset, e, name)]
     looker = Looker(dataset)
+    stills, still_findings, told = check_stills(dataset, progress)
     looks = [looker.look(entry, camera) for entry, camera in _spread(jobs, len(dataset.camera_keys))]
+    looks = [g for g in looks if not (g.error and g.camera in told)]  # named there, picture by picture
     pictures, picture_findings = check_pictures(pooled, looker, [g for g in looks if len(g.frames)])
-    measured = {"inspected": len(looks), "present": len(jobs), "seen_in_key_frames_only": looker.coarse, "cameras": pictures}
-    return measured, [*_damaged(looks), *_outside(looks), *_black(looks), *_flat(looks), *_frozen(looks), *_declared(dataset, looks), *picture_findings]
+    measured = {"inspected": len(looks), "present": len(jobs), "seen_in_key_frames_only": looker.coarse, "cameras": pictures, "stills": stills}
+    return measured, [
+        *still_findings,
+        *_damaged(looks),
+        *_outside(looks),
+        *_black(looks),
+        *_flat(looks),
+        *_frozen(looks),
+        *_declared(dataset, looks),
+        *picture_findings,
+    ]
 
 
 def _is_there(dataset: Dataset, entry: EpisodeEntry, camera: str) -> bool:

@@ -34,7 +34,7 @@ def convert(args: argparse.Namespace) -> int:
         say(args, f"note: {note}")
     lost = [left_out(dataset)] if target.episodes is None else []
     began = time.monotonic()
-    with _shown(args, "episodes") as report:
+    with shown(args, "episodes") as report:
         result = convert_dataset(dataset, out, target, workers=workers_of(args), progress=report)
     document = {"kind": "data_convert", **_document(result, began)}
     document |= {"source": str(dataset.root), "source_version": dataset.info.version, "change": target.to_json()}
@@ -50,7 +50,7 @@ def merge(args: argparse.Namespace) -> int:
     datasets = [open_dataset(path) for path in args.paths]
     out = args.out or Path("runs/data") / "+".join(d.root.stem for d in datasets)[:100]
     began = time.monotonic()
-    with _shown(args, "episodes") as report:
+    with shown(args, "episodes") as report:
         result = merge_datasets(datasets, out, codec=args.codec, workers=workers_of(args), progress=report)
     document = {"kind": "data_merge", **_document(result, began), "sources": [str(d.root) for d in datasets]}
     return _finished(args, document, [left_out(d) for d in datasets], show_written)
@@ -62,7 +62,7 @@ def stats(args: argparse.Namespace) -> int:
     from simgap.errors import DataError
 
     dataset = _opened(args)
-    with _shown(args, "episodes measured") as report:
+    with shown(args, "episodes measured") as report:
         exact, notes = dataset_statistics(dataset, images=not (args.no_images or dataset.is_ours), progress=report)
     broken = ""
     try:
@@ -114,7 +114,7 @@ def split(args: argparse.Namespace) -> int:
     if args.datasets:
         out = args.out
         for name, episodes in found.parts.items():
-            with _shown(args, f"{name}: episodes") as report:
+            with shown(args, f"{name}: episodes") as report:
                 target = Target(episodes=episodes, task=args.task)
                 paths.append(convert_dataset(dataset, out / name, target, workers=workers_of(args), progress=report).root)
         written(out / "split.json", document)
@@ -162,7 +162,7 @@ def _document(result: Converted, began: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _shown(args: argparse.Namespace, label: str) -> Iterator[Callable[[int, int], None]]:
+def shown(args: argparse.Namespace, label: str) -> Iterator[Callable[[int, int], None]]:
     """Give a callback for ``(done, total)`` whose progress opens with the first call, when the total is known."""
     with ExitStack() as stack:
         advance: Advance | None = None

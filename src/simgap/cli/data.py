@@ -85,6 +85,7 @@ def _info(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from simgap.checks.data import check_data
     from simgap.checks.foreign import check_foreign
+    from simgap.cli._data_write import shown
     from simgap.cli._foreign import show_foreign
     from simgap.episodes.reader import open_dataset
     from simgap.episodes.recognise import format_of
@@ -92,7 +93,9 @@ def _check(args: argparse.Namespace) -> int:
     keymap = keymap_of(args)
     if keymap is None and format_of(args.path) is None and (other := check_foreign(args.path)) is not None:
         return _finish(args, other.to_json(), show_foreign, 0 if other.is_clean else 1)
-    report = check_data(open_dataset(args.path, keymap))
+    dataset = open_dataset(args.path, keymap)
+    with shown(args, "pictures") as decoded:
+        report = check_data(dataset, decoded)
     return _finish(args, report.to_json(), show_report, 0 if report.is_clean else 1)
 
 

@@ -89,6 +89,10 @@ class Hdf5Source(Source):
                 require_frame(image, out[k], where)
                 out[k] = image
 
+    def has_pictures(self, key: str) -> bool:
+        """Return whether frames are pictures one by one."""
+        return self._cameras[key].is_compressed
+
     def content_files(self) -> list[Path]:
         """Return the files."""
         return list(self._files)

@@ -56,6 +56,10 @@ class LeRobotSource(Source):
         require_content(span.path)
         decode_span(span.path, span.start_s + start / self._info.rate_hz, self._info.rate_hz, out)
 
+    def has_pictures(self, key: str) -> bool:
+        """Return whether frames are pictures one by one."""
+        return self._info.features[key].dtype == "image"
+
     def content_files(self) -> list[Path]:
         """Return data, videos, index and tasks."""
         return content_files(self._root)

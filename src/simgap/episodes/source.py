@@ -37,6 +37,10 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def has_pictures(self, key: str) -> bool:
+        """Return whether each frame of a camera is a compressed picture of its own, which can be damaged by itself."""
+
+    @abstractmethod
     def content_files(self) -> list[Path]:
         """Return the files whose bytes are the dataset, sorted."""
 

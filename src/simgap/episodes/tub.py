@@ -72,6 +72,10 @@ class TubSource(Source):
             require_frame(image, out[k], str(path))
             out[k] = image
 
+    def has_pictures(self, key: str) -> bool:
+        """Return whether frames are pictures one by one."""
+        return True
+
     def content_files(self) -> list[Path]:
         """Return manifest, catalogs and the images of records that were not deleted."""
         images = [_image_path(self._root, r, key) for episode in self._episodes for r in episode for key in self._inputs.cameras]

@@ -128,6 +128,11 @@ def decode_span(path: Path, start_s: float, rate_hz: float, out: NDArray[np.uint
         raise DataError(f"{path} ends after {filled} of the {len(out)} frames from {start_s:.3f} s on; the video is truncated or its episode rows are wrong")
 
 
+_WIDE_MODES = ("I", "F")
+_JPEG_SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
+"""Markers of a scan and of the end; compressed data hold neither, for they stuff every 0xFF."""
+
+
 def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
     """Return ``(H, W, 3)`` uint8 of an image file's bytes.
 
@@ -141,6 +146,10 @@ def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             if max(image.size) > SIDE or image.size[0] * image.size[1] > PIXELS:
                 raise DataError(f"{where} holds an image of {image.size}, more than {SIDE} a side; this reader refuses it")
+            if image.mode in _WIDE_MODES or image.mode.startswith("I;"):
+                raise DataError(f"{where} is a picture of mode {image.mode}, wide numbers such as depth and not colours; give a colour picture")
+            if image.format == "JPEG" and data.rfind(_JPEG_END) < data.rfind(_JPEG_SCAN):
+                raise DataError(f"{where} is a JPEG without its end: it was cut, or filled up with zeros; copy the file again")
             return np.asarray(image.convert("RGB"))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where} holds an image of far too many pixels ({said(error)}); this reader refuses it") from error
