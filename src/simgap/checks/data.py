@@ -19,6 +19,7 @@ from simgap.checks.data_report import DataFinding, DataReport, Severity, by_seve
 from simgap.checks.data_stats import check_statistics
 from simgap.checks.data_values import check_values
 from simgap.checks.data_video import check_videos
+from simgap.episodes.convert import has_made_up_state
 from simgap.episodes.reader import Dataset, open_dataset, outcome_word
 
 __all__ = ["DataFinding", "DataReport", "Severity", "check_data", "describe_data"]
@@ -50,7 +51,7 @@ def check_data(path: Path | str | Dataset, progress: Callable[[int, int], None] 
     statistics, statistics_findings = check_statistics(pooled)
     values, value_findings = check_values(pooled)
     episodes, episode_findings = check_episodes(pooled)
-    joints, motion_findings = check_motion(pooled)
+    joints, motion_findings = ({}, [_made_up()]) if has_made_up_state(dataset) else check_motion(pooled)
     videos, video_findings = check_videos(pooled, progress)
     findings = [
         *layout_findings,
@@ -78,6 +79,15 @@ def check_data(path: Path | str | Dataset, progress: Callable[[int, int], None] 
         },
         findings=by_severity(_once(name_double_deltas(pooled, findings))),
         assumes=ASSUMES,
+    )
+
+
+def _made_up() -> DataFinding:
+    return DataFinding(
+        code="state_is_previous_action",
+        severity=Severity.NOTE,
+        sentence="the state is the command of the frame before, as a conversion was asked to write it where nothing was measured",
+        remedy="nothing to do; how the robot follows its commands cannot be read from it, and was not checked",
     )
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from simgap.checks.clock_facts import Clock, Running, pooled_step, rate_groups, running
 from simgap.checks.clock_faults import hours, read_stamps, running_on
 from simgap.checks.data_pooled import Pooled
-from simgap.checks.data_remedies import convert_command
 from simgap.checks.data_repeats import check_repeats
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.episodes.commands import convert_command
 from simgap.episodes.layout import TIME, TUB
 
 _POSITIONAL_S = 2e-4

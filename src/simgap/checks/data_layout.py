@@ -12,9 +12,9 @@ from simgap.bounds import EPISODES, MALFORMED, said
 from simgap.checks.data_beside import check_beside
 from simgap.checks.data_index import check_index
 from simgap.checks.data_pooled import Pooled
-from simgap.checks.data_remedies import convert_command
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_spans import check_spans
+from simgap.episodes.commands import convert_command
 from simgap.episodes.files import is_temporary
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
@@ -114,7 +114,8 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
                     code=f"{what}_count_mismatch",
                     severity=Severity.FAULT,
                     sentence=f"info.json declares {declared} {what}s, {actual} are there",
-                    remedy="download the missing files, or correct info.json with the real count",
+                    remedy="look whether rows stand in another file than the index names (rows_elsewhere says so); "
+                    "else restore the missing files, or correct info.json with the real count",
                     numbers={"declared": declared, "found": actual},
                 )
             )

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from simgap.checks.data_pooled import Pooled, joint_stem
-from simgap.checks.data_remedies import reading_command
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.episodes.commands import reading_command
 
 _NEAR = 0.8
 

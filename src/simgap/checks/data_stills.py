@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simgap.checks.data_remedies import convert_command
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.episodes.commands import convert_command
 from simgap.episodes.index import EpisodeEntry
 from simgap.episodes.layout import TUB
 from simgap.episodes.reader import Dataset

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_pooled import Pooled, is_gripper_name
-from simgap.checks.data_remedies import reading_command
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.conventions import SO101_JOINTS, Unit
+from simgap.episodes.commands import reading_command
 
 _PERCENT, _COUNTS = "percent or +-100", "device counts"
 _WORDS = {_PERCENT: "range_100"}

@@ -43,15 +43,17 @@ def convert(args: argparse.Namespace) -> int:
 
 def merge(args: argparse.Namespace) -> int:
     """Write several datasets as one."""
+    from simgap.episodes.finish import SIMGAP_JSON
     from simgap.episodes.left_out import left_out
     from simgap.episodes.merge import merge_datasets
     from simgap.episodes.reader import open_dataset
 
-    datasets = [open_dataset(path) for path in args.paths]
+    keymap = keymap_of(args)
+    datasets = [open_dataset(path, None if (path / SIMGAP_JSON).is_file() else keymap) for path in args.paths]  # ours state their own
     out = args.out or Path("runs/data") / "+".join(d.root.stem for d in datasets)[:100]
     began = time.monotonic()
     with shown(args, "episodes") as report:
-        result = merge_datasets(datasets, out, codec=args.codec, workers=workers_of(args), progress=report)
+        result = merge_datasets(datasets, out, codec=args.codec, task=args.task, workers=workers_of(args), progress=report)
     document = {"kind": "data_merge", **_document(result, began), "sources": [str(d.root) for d in datasets]}
     return _finished(args, document, [left_out(d) for d in datasets], show_written)
 

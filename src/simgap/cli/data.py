@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, action in add.items():
         if name == "merge":
             action.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="datasets, in the order of their episodes")
+            action.add_argument("--task", default="", metavar="WORDS", help="instruction of episodes that carry none")
+            add_reading(action)
         else:
             action.add_argument("path", type=Path, metavar="PATH", help="dataset folder, the one that holds meta/ and data/; a tub; or an HDF5 file or folder")
             add_reading(action, is_stated=name != "convert")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from simgap.episodes.commands import convert_command
 from simgap.episodes.keymap import KeyMap
 from simgap.episodes.layout import ACTION, INDEX_FEATURES, STATE, TIME
 from simgap.episodes.reader import Dataset, open_dataset
@@ -60,6 +61,13 @@ class Target:
             "positional_clock": self.positional_clock,
         }
         return {k: v for k, v in plain.items() if v}
+
+
+def has_made_up_state(dataset: Dataset) -> bool:
+    """Return whether the state is the command before, because a conversion was asked for that where nothing was measured."""
+    lineage = dataset.spec.stamp.fields.get("lineage") if dataset.is_ours else None
+    steps = [step.get("change") for step in lineage if isinstance(step, dict)] if isinstance(lineage, list) else []
+    return any(isinstance(change, dict) and change.get("state_from_action") is True for change in steps)
 
 
 class Converter:
@@ -148,7 +156,9 @@ class Converter:
         size = target.image_size or next(iter(sizes.values()), (0, 0))
         if target.image_size is None and len(set(sizes.values())) > 1:
             words = ", ".join(f"{name} {h}x{w}" for name, (h, w) in sizes.items())
-            raise DataError(f"{dataset.root}: cameras have different sizes ({words}) and one dataset has one; give --resize HEIGHTxWIDTH or drop some")
+            height, width = (min(side) // 2 * 2 for side in zip(*sizes.values(), strict=True))
+            made = convert_command(dataset, "--resize", f"{height}x{width}")
+            raise DataError(f"{dataset.root}: cameras have different sizes ({words}) and one dataset has one; drop some with --drop-camera, or resize: {made}")
         codec: Codec = target.codec or (dataset.spec.codec if dataset.is_ours else "h264")
         encoding = dataset.spec.encoding if dataset.is_ours and dataset.spec.codec == codec else ENCODINGS[codec]
         spec = replace(
@@ -164,7 +174,7 @@ class Converter:
             encoding=encoding,
         )
         if not spec.task_default and any(not dataset.entry(k).tasks for k in self.episodes):
-            raise DataError(f"{dataset.root} does not say what the robot should do; give --task 'in words'")
+            raise DataError(f"{dataset.root} does not say what the robot should do; give --task 'in words': {convert_command(dataset)}")
         spec.require_writable()
         return spec
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
+from simgap.episodes.commands import say_once
 from simgap.episodes.hdf5_layout import ROBOMIMIC, InputRange, Layout, input_range, layouts, rate_of, robosuite_actions, task_of
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.keymap import KeyMap, resolve
@@ -137,14 +138,14 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     stated = keymap.rate_hz if keymap is not None else None
     rate_hz = stated if stated is not None else rate_of(attributes)
     if rate_hz is None:
-        raise DataError(f"{root} does not say how many frames a second it has; state it with --rate-hz (ALOHA records at 50)")
+        raise DataError(f"{root} does not say how many frames a second it has; say it once (ALOHA records at 50): {say_once(root, '--rate-hz', 50)}")
     guess = layout.guess(features)
     roles = resolve(root, features, guess, keymap)
     compressed = sorted(name for name, key in roles.cameras.items() if cameras[key].is_compressed and (keymap is None or name not in keymap.images))
     questions: list[str] = []
     if compressed:
         words = f"frames of {', '.join(compressed)} are JPEGs whose colour order the file does not state, read as an image viewer shows them"
-        questions.append(f"{words}; look at one, then say --image {compressed[0]}=rgb or =bgr")
+        questions.append(f"{words}; look at one, then say it once: {say_once(root, *(w for c in compressed for w in ('--image', f'{c}=rgb')))} (or =bgr)")
     known: dict[str, tuple[Dimension, ...]] = {}
     if layout is ROBOMIMIC and "actions" in features:
         known = {"actions": robosuite_actions(attributes, features["actions"].shape[0])}

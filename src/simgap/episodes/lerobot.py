@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from simgap.episodes.fingerprint import content_files
 from simgap.episodes.finish import SIMGAP_JSON
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, read_entries, read_info, read_table
 from simgap.episodes.keymap import KeyMap, resolve
-from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, is_lfs_pointer, require_content
-from simgap.episodes.parquet import open_parquet, read_group
+from simgap.episodes.layout import ACTION, IMAGE_PREFIX, STATE, VERSION_30, is_lfs_pointer, require_content
+from simgap.episodes.parquet import open_parquet, read_group, read_parquet
 from simgap.episodes.source import Opened, Roles, Source, require_frame
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.video import decode_image, decode_span
@@ -106,6 +107,8 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
         if is_lfs_pointer(file):
             raise DataError(f"{file} is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from")
     entries = read_entries(root, info)
+    if info.version == VERSION_30:
+        entries = _with_moved_rows(root, entries)
     for data in {e.data for e in entries if e.length > 0}:
         require_content(data)
     stored = root / SIMGAP_JSON
@@ -117,6 +120,21 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
         raise UsageError(f"{root}/meta/info.json declares {info.rate_hz:g} fps, and frames are looked up by it; correct fps there, or leave the rate away")
     roles = resolve(root, info.features, _guess(info), keymap)
     return Opened(info=info, entries=entries, source=source, roles=roles, dimensions={})
+
+
+def _with_moved_rows(root: Path, entries: tuple[EpisodeEntry, ...]) -> tuple[EpisodeEntry, ...]:
+    """Look for the rows of episodes whose file is not there in the files that are: an index can be wrong where nothing is lost."""
+    absent = {e.index: e for e in entries if e.length > 0 and not e.data.exists()}
+    if not absent or len(absent) == len(entries):
+        return entries
+    found: dict[int, Path] = {}
+    for path in sorted({e.data for e in entries if e.data.is_file()}):
+        numbers = read_parquet(path, ["episode_index"])["episode_index"].to_numpy() if "episode_index" in open_parquet(path).schema_arrow.names else ()
+        known, counts = np.unique(numbers, return_counts=True)
+        found |= {int(k): path for k, n in zip(known, counts, strict=True) if int(k) in absent and int(n) == absent[int(k)].length}
+    return tuple(
+        replace(e, data=found[e.index], extra={**e.extra, "declared_data": e.data.relative_to(root).as_posix()}) if e.index in found else e for e in entries
+    )
 
 
 def _ours(info: DatasetInfo, entries: tuple[EpisodeEntry, ...], source: Source, stored: Path) -> Opened:

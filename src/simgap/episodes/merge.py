@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.commands import convert_command, say_once
 from simgap.episodes.convert import Converter, Target
 from simgap.episodes.keymap import ACTION_ROLE, STATE_ROLE, KeyMap
 from simgap.episodes.reader import Dataset, open_dataset
@@ -45,6 +45,7 @@ def merge_datasets(
     out: Path,
     *,
     codec: Codec | None = None,
+    task: str = "",
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
     runner: TaskRunner = run_tasks,
@@ -52,6 +53,7 @@ def merge_datasets(
     """Write the episodes of several datasets one after the other into one; killed, the same call makes what is missing.
 
     Videos of ours in the same codec are copied, not compressed a second time. Columns that not all of them have are left out.
+    ``task`` is the instruction of episodes that carry none.
 
     Raises:
         UsageError: fewer than two, or one of them twice.
@@ -64,7 +66,7 @@ def merge_datasets(
     first = datasets[0]
     for other in datasets[1:]:
         require_agreement(first, other)
-    converters = _converters(datasets, fingerprints, codec)
+    converters = _converters(datasets, fingerprints, codec, task)
     spec, notes = _common(converters)
     jobs: list[tuple[int, ...]] = []
     for k, dataset in enumerate(datasets):
@@ -90,9 +92,7 @@ def require_agreement(ours: Dataset, theirs: Dataset) -> None:
     for changed in (theirs, ours) if not stuck else ():
         options = [o for d in found if d.changes_first == (changed is ours) for o in d.options]
         if options:
-            out = changed.root.with_name(f"{changed.root.stem}-converted")
-            command = " ".join(shlex.quote(w) for w in ["simgap", "data", "convert", str(changed.root), *options, "--out", str(out)])
-            raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; convert: {command}")
+            raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; convert: {convert_command(changed, *options)}")
     raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; no conversion is safe to propose, their owner has to say what belongs to what")
 
 
@@ -103,12 +103,24 @@ def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
         (ACTION_ROLE, ours.spec.action_spec, theirs.spec.action_spec),
         (STATE_ROLE, ours.spec.state_spec, theirs.spec.state_spec),
     ):
-        yield from _vector_differences(role, mine, yours, a, b)
+        for difference in _vector_differences(role, mine, yours, a, b):
+            yield difference if difference.options or not _are_unknown(mine, yours) else _with_question(difference, role, ours, theirs)
     if abs(ours.info.rate_hz - theirs.info.rate_hz) > 1e-6:
         slow = min(ours.info.rate_hz, theirs.info.rate_hz)
         what = f"{a} runs at {ours.info.rate_hz:g} Hz and {b} at {theirs.info.rate_hz:g} Hz"
         yield Difference(what, ("--resample", f"{slow:g}"), changes_first=ours.info.rate_hz > slow)
     yield from _camera_differences(ours, theirs)
+
+
+def _are_unknown(mine: VectorSpec, yours: VectorSpec) -> bool:
+    return mine.names == yours.names and all(d.unit is Unit.UNKNOWN for d in (*mine.dimensions, *yours.dimensions))
+
+
+def _with_question(difference: Difference, role: str, ours: Dataset, theirs: Dataset) -> Difference:
+    """Add the commands by which the owner of both says in what they are; degrees stand for what only they know."""
+    stated = ("--is", f"{role}:*=deg")
+    commands = [convert_command(d, *stated) if d.is_ours else say_once(d.root, *stated) for d in (ours, theirs)]
+    return difference._replace(what=f"{difference.what} (say it for both, here for degrees: {commands[0]}; {commands[1]})")
 
 
 def _vector_differences(role: str, mine: VectorSpec, yours: VectorSpec, a: str, b: str) -> Iterator[Difference]:
@@ -144,7 +156,7 @@ class _Contrast(NamedTuple):
 def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
     units = mine.unit, yours.unit
     if units == (Unit.UNKNOWN, Unit.UNKNOWN):
-        return _Contrast("of no stated unit", "neither", "", "", " (state it for both: simgap data convert --is DIM=UNIT)")
+        return _Contrast("of no stated unit", "neither", "", "")
     if Unit.UNKNOWN in units:
         known = mine if yours.unit is Unit.UNKNOWN else yours
         sides = ["of no stated unit" if u is Unit.UNKNOWN else str(u) for u in units]
@@ -156,8 +168,9 @@ def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
     differing = tuple(f for f in _CONVERTED if getattr(mine, f) != getattr(yours, f))
     if not differing:
         return None
-    said = [convention_words(d, differing) or "plain" for d in (mine, yours)]
-    return _Contrast(said[0], said[1], "--to", said[0])
+    said = [convention_words(d, differing) for d in (mine, yours)]
+    wanted = said[0] or said[1]  # what one side states, the other can be converted to; nothing can be converted to an absence
+    return _Contrast(said[0] or "plain", said[1] or "plain", "--to" if wanted else "", wanted, changes_first=not said[0])
 
 
 def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, b: str) -> Difference:
@@ -169,7 +182,7 @@ def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, 
     if not only or not theirs:
         return Difference(what, tuple(word for n in only or theirs for word in ("--drop", f"{role}:{n}")), changes_first=not theirs)
     pairs = _paired(only, theirs) or []
-    return Difference(what, tuple(word for old, new in pairs for word in ("--rename", f"{old}={new}")))
+    return Difference(what, tuple(word for old, new in pairs for word in ("--rename", f"{role}:{old}={new}")))
 
 
 def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]] | None:
@@ -241,9 +254,9 @@ def _spread(dataset: Dataset, column: str) -> Any:
     return high - low
 
 
-def _converters(datasets: Sequence[Dataset], fingerprints: Sequence[str], codec: Codec | None) -> list[Converter]:
+def _converters(datasets: Sequence[Dataset], fingerprints: Sequence[str], codec: Codec | None, task: str) -> list[Converter]:
     chosen: Codec = codec or (datasets[0].spec.codec if datasets[0].is_ours else "h264")
-    return [Converter(d, Target(codec=chosen), f) for d, f in zip(datasets, fingerprints, strict=True)]
+    return [Converter(d, Target(codec=chosen, task=task), f) for d, f in zip(datasets, fingerprints, strict=True)]
 
 
 def _common(converters: Sequence[Converter]) -> tuple[DatasetSpec, tuple[str, ...]]:

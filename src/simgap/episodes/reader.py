@@ -206,7 +206,10 @@ class Dataset:
         entry, columns = self.entry(index), self.columns(index)
         action, state = (np.atleast_2d(columns[k].T).T for k in (self.action_key, self.state_key))
         if len(action) != entry.length:
-            raise DataError(f"{entry.data} holds {len(action)} frames of episode {index}, its index row says {entry.length}; repair meta or data")
+            raise DataError(
+                f"{entry.data} holds {len(action)} frames of episode {index}, its index row says {entry.length}; "
+                f"simgap data check {self.root} looks for the others in the other files"
+            )
         frames: dict[str, NDArray[np.uint8]] = {}
         for camera in self.camera_keys if images else ():
             frames[camera] = np.empty((entry.length, *self.frame_shape(camera)), dtype=np.uint8)

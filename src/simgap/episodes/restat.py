@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.episodes.commands import convert_command
 from simgap.episodes.episode_statistics import EPISODE_STATISTICS, read_episode_statistics, worst_of
 from simgap.episodes.files import commit
 from simgap.episodes.index import read_json_lines
@@ -130,7 +131,7 @@ def write_statistics(dataset: Dataset, exact: Mapping[str, Mapping[str, list[Any
         UsageError: a format that has no place for statistics.
     """
     if not dataset.info.is_lerobot:
-        raise UsageError(f"{dataset.root} is {dataset.info.version}, which has no place for statistics; convert it to LeRobot first: simgap data convert")
+        raise UsageError(f"{dataset.root} is {dataset.info.version}, which has no place for statistics; convert it first: {convert_command(dataset)}")
     path = dataset.root / "meta" / "stats.json"
     try:
         before = stored_statistics(dataset) or {}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from simgap.bounds import RECORDS, TEXT_BYTES, parsing, read_bytes
 from simgap.conventions import Dimension, Unit
+from simgap.episodes.commands import say_once
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, read_json_lines
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import TIME, TUB, inside, require_content
@@ -188,7 +189,7 @@ def _rate(episodes: Sequence[Run], notes: list[str]) -> float:
     measured = f"{1e3 / median:.0f} Hz" if median > 0 else "no time at all"
     notes.append(
         f"records are {median:g} ms apart ({measured}): stamped when the tub was written, not when the car drove; "
-        f"{DEFAULT_RATE_HZ:g} Hz is donkeycar's default and assumed, state the rate with --rate-hz"
+        f"{DEFAULT_RATE_HZ:g} Hz is donkeycar's default and assumed"
     )
     return DEFAULT_RATE_HZ
 
@@ -200,13 +201,18 @@ def _roles(root: Path, numeric: Mapping[str, tuple[str, int]], cameras: Sequence
     mapped = {key for key, _ in keymap.keys} if keymap is not None else set()
     steering, throttle = ([k for k in keys if k in numeric and k not in mapped] for keys in (STEERING_KEYS, THROTTLE_KEYS))
     if not steering or not throttle:
-        raise DataError(f"{root} has no user/angle and user/throttle; its numbers are {sorted(numeric)}; say which are the action: --map KEY=action, twice")
+        raise DataError(f"{root} has no user/angle and user/throttle; its numbers are {sorted(numeric)}; say which are the action: {_example(root, numeric)}")
     if len(steering) > 1:
         spreads = {k: float(np.ptp([float(r.values[k]) for r in records])) for k in steering}
         words = ", ".join(f"{k} ({'constant' if s == 0 else f'varies over {s:.3g}'})" for k, s in spreads.items())
         best = max(spreads, key=lambda k: spreads[k])
-        raise UsageError(f"{root} has two steering keys: {words}; choose: --map {best}=action --map {throttle[0]}=action")
+        raise UsageError(f"{root} has two steering keys: {words}; choose: {say_once(root, '--map', f'{best}=action', '--map', f'{throttle[0]}=action')}")
     return Roles(action=(steering[0], throttle[0]), state=(), cameras=names)
+
+
+def _example(root: Path, numeric: Mapping[str, object]) -> str:
+    keys = sorted(numeric)[:2]
+    return say_once(root, *(w for key in keys for w in ("--map", f"{key}=action"))) if len(keys) == 2 else "--map KEY=action, twice"
 
 
 def _camera_name(key: str) -> str:

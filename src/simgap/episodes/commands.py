@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.reader import Dataset
+from simgap.episodes.keymap import KeyMap, stored_keymap
+
+if TYPE_CHECKING:
+    from simgap.episodes.reader import Dataset
 
 TASK = "describe the task here"
 """Stands for the instruction that only its owner knows; a conversion of episodes that carry none needs one."""
@@ -27,6 +29,11 @@ def convert_command(dataset: Dataset, *options: object, out: str = "converted") 
     return command("simgap", "data", "convert", dataset.root, *keymap_words(dataset), *options, *task, "--out", target)
 
 
+def say_once(root: Path, *options: object) -> str:
+    """Return the command that keeps beside the data what their owner says of them, for every verb."""
+    return command("simgap", "data", "info", root, *options, "--save-map")
+
+
 def reading_command(action: str, dataset: Dataset, *options: object) -> str:
     """Return ``simgap data ACTION`` on this dataset as it was opened, with further options."""
     return command("simgap", "data", action, dataset.root, *keymap_words(dataset), *options)
@@ -34,8 +41,6 @@ def reading_command(action: str, dataset: Dataset, *options: object) -> str:
 
 def keymap_words(dataset: Dataset) -> list[str]:
     """Return the options that say what the owner said of the data when they were opened; none for what lies beside them."""
-    from simgap.episodes.keymap import stored_keymap
-
     return [] if dataset.keymap is None or dataset.keymap == stored_keymap(Path(dataset.root)) else list(_words(dataset.keymap))
 
 
