@@ -188,7 +188,7 @@ def test_another_robot_is_not_renamed_into_this_one(tmp_path: Path) -> None:
 def test_units_that_nobody_states_are_not_taken_for_agreement(tmp_path: Path) -> None:
     unknown = {n.removesuffix(".pos"): {"unit": Unit.UNKNOWN} for n in NAMES}
     a, b = (open_dataset(write(tmp_path / name, k, action=vector(**unknown))) for k, name in enumerate("ab"))
-    with pytest.raises(ConventionError, match=r"are of no stated unit in .*a and neither in .*b \(state it for both"):
+    with pytest.raises(ConventionError, match=r"are of no stated unit in .*a and neither in .*b \(say it for both"):
         require_agreement(a, b)
 
 

@@ -164,6 +164,11 @@ def _misspelt(root: Path) -> Path:
     return root
 
 
+def _unknown_too(root: Path) -> Path:
+    write(root.with_name("raw"), clean(episodes=3), is_ours=False)
+    return convert_dataset(open_dataset(root.with_name("raw")), root, Target()).root
+
+
 def _unit(unit: str) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         _foreign(root.with_name(root.name + "-raw"))
@@ -198,6 +203,7 @@ MERGED: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
     "two tubs": (_sessions(0), _sessions(5)),
     "degrees and radians": (_unit("deg"), _radians),
     "no units at all": (_foreign, _other),
+    "no units in two of ours": (_unit("unknown"), _unknown_too),
     "a unit and none": (_unit("deg"), _other),
     "a misspelt name": (_unit("deg"), _misspelt),
     "two of ACT without rate, colours and units": (_act(0), _act(4)),

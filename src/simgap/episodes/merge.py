@@ -99,12 +99,12 @@ def require_agreement(ours: Dataset, theirs: Dataset) -> None:
 def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
     """Yield every difference of convention, rate, cameras and image size, in the order of diagnosis."""
     a, b = str(ours.root), str(theirs.root)
-    for role, mine, yours in (
-        (ACTION_ROLE, ours.spec.action_spec, theirs.spec.action_spec),
-        (STATE_ROLE, ours.spec.state_spec, theirs.spec.state_spec),
-    ):
+    sides = {ACTION_ROLE: (ours.spec.action_spec, theirs.spec.action_spec), STATE_ROLE: (ours.spec.state_spec, theirs.spec.state_spec)}
+    unknown = [role for role, (mine, yours) in sides.items() if len(mine) and _are_unknown(mine, yours)]
+    for role, (mine, yours) in sides.items():
         for difference in _vector_differences(role, mine, yours, a, b):
-            yield difference if difference.options or not _are_unknown(mine, yours) else _with_question(difference, role, ours, theirs)
+            is_asked = unknown[:1] == [role] and not difference.options  # once, for both vectors
+            yield _with_question(difference, "*" if len(unknown) == 2 else f"{role}:*", ours, theirs) if is_asked else difference
     if abs(ours.info.rate_hz - theirs.info.rate_hz) > 1e-6:
         slow = min(ours.info.rate_hz, theirs.info.rate_hz)
         what = f"{a} runs at {ours.info.rate_hz:g} Hz and {b} at {theirs.info.rate_hz:g} Hz"
@@ -116,9 +116,9 @@ def _are_unknown(mine: VectorSpec, yours: VectorSpec) -> bool:
     return mine.names == yours.names and all(d.unit is Unit.UNKNOWN for d in (*mine.dimensions, *yours.dimensions))
 
 
-def _with_question(difference: Difference, role: str, ours: Dataset, theirs: Dataset) -> Difference:
+def _with_question(difference: Difference, pattern: str, ours: Dataset, theirs: Dataset) -> Difference:
     """Add the commands by which the owner of both says in what they are; degrees stand for what only they know."""
-    stated = ("--is", f"{role}:*=deg")
+    stated = ("--is", f"{pattern}=deg")
     commands = [convert_command(d, *stated) if d.is_ours else say_once(d.root, *stated) for d in (ours, theirs)]
     return difference._replace(what=f"{difference.what} (say it for both, here for degrees: {commands[0]}; {commands[1]})")
 
