@@ -93,6 +93,54 @@ def defaults_do_not_change(path: Path, text: str) -> Iterator[str]:
                     yield f"{path}:{default.lineno} {node.name} has a mutable default"
 
 
+_RUNNERS = {
+    "exec", "eval", "compile", "__import__", "os.system", "os.popen", "os.startfile", "runpy.run_path", "runpy.run_module", "torch.hub.load",
+    "pickle.load", "pickle.Unpickler", "marshal.load", "marshal.loads", "shelve.open", "joblib.load", "cloudpickle.load", "cloudpickle.loads", "dill.load",
+    "dill.loads", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "entry_points", "importlib.metadata.entry_points", "urlopen", "urllib.request.urlopen",
+}  # fmt: skip
+_DOORS = {
+    "importlib.import_module": ("trust.py", "__init__.py"),  # in __init__, from a table of its own
+    "import_module": (),
+    "pickle.loads": ("workers.py",),  # what our own worker sent through its own queue
+    "gymnasium.make": ("envs/wrap.py",),  # of a spec that the user's own code made
+    "subprocess.run": ("child.py",),
+    "subprocess.Popen": ("child.py",),
+    "ask_program": ("machine.py", "envs/engines/filament.py", "policies/bridges/lerobot_process.py"),
+    "Child": ("child.py", "robots/surrogate.py", "policies/bridges/lerobot_process.py"),
+}
+"""Call -> files that may make it with an argument that is not written out there."""
+_SAID = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False), "numpy.load": ("allow_pickle", False)}
+"""Call -> the argument that makes it read data only, which has to be written out."""
+_NARROWED = {"Image.open": "formats", "av.open": "options"}
+"""Call -> the argument that keeps it from taking a file for a script or a playlist; what is written or read from memory here is ours."""
+
+
+def nothing_runs_what_a_file_names(path: Path, text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        where = f"{path}:{node.lineno} {name}"
+        if name in _RUNNERS or name.startswith(("os.exec", "os.spawn", "os.posix_spawn")):
+            yield f"{where} can run what it is given; nothing here needs it"
+        elif name in _DOORS and str(path) not in _DOORS[name] and not (node.args and _is_ours(node.args[0])):
+            yield f"{where} takes a name that is not written out here; what a file names goes through simgap.trust"
+        elif name in _SAID and ast.unparse(given.get(_SAID[name][0], ast.Constant(None))) != str(_SAID[name][1]):
+            yield f"{where} may open a pickle; write {_SAID[name][0]}={_SAID[name][1]}"
+        elif name in _NARROWED and _NARROWED[name] not in given and "path" in ast.unparse(node.args[0]).lower() + ("path" if name == "Image.open" else ""):
+            yield f"{where} takes a file for anything its library knows; give it {_NARROWED[name]}"
+        elif any(ast.unparse(v) == "True" for k, v in given.items() if k in ("shell", "trust_remote_code", "allow_pickle")):
+            yield f"{where} is told to run what it is given"
+
+
+def _is_ours(argument: ast.expr) -> bool:
+    """Return whether a module is written out, or is one of ours whatever the rest of its name."""
+    first = argument.values[0] if isinstance(argument, ast.JoinedStr) else None
+    ours = isinstance(first, ast.Constant) and str(first.value).startswith(("simgap.", "pydrake."))
+    return ours or isinstance(argument, ast.Constant)
+
+
 OFFENCES: list[tuple[Rule, str, str]] = [
     (files_are_short, "a.py", "x = 1\n" * (FILE_LINES + 1)),
     (functions_fit_a_screen, "a.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES),
@@ -110,6 +158,36 @@ OFFENCES: list[tuple[Rule, str, str]] = [
     (nothing_is_promised, "a.py", f"badge = 'Sim-{PROMISE.upper()}'\n"),
     (nothing_is_swallowed, "a.py", "try:\n    x = 1\nexcept:\n    x = 2\n"),
     (defaults_do_not_change, "a.py", "def f(*, names={}):\n    return names\n"),
+    *(
+        (nothing_runs_what_a_file_names, "a.py", line + "\n")
+        for line in (
+            "importlib.import_module(data['env'])",
+            "import_module(f'{card}.make')",
+            "__import__(name)",
+            "eval(text)",
+            "exec(text)",
+            "runpy.run_path(file)",
+            "os.system(command)",
+            "os.execv(python, words)",
+            "subprocess.run([data['python']])",
+            "subprocess.Popen(words)",
+            "Child([data['python']])",
+            "ask_program(words, timeout_s=1.0)",
+            "pickle.load(handle)",
+            "pickle.loads(data)",
+            "torch.load(file)",
+            "torch.load(file, weights_only=False)",
+            "np.load(file)",
+            "np.load(file, allow_pickle=True)",
+            "yaml.load(text)",
+            "gymnasium.make(data['id'])",
+            "model.from_pretrained(folder, trust_remote_code=True)",
+            "run(words, shell=True)",
+            "Image.open(handle)",
+            "av.open(str(path), 'r')",
+            "urlopen(data['url'])",
+        )
+    ),
 ]
 """Rule, file, text: what each rule must catch."""
 
@@ -123,6 +201,10 @@ INNOCENTS: list[tuple[Rule, str, str]] = [
     (nothing_is_promised, "a.py", "x = 'certificate'\n"),
     (nothing_is_swallowed, "a.py", "try:\n    x = 1\nexcept ValueError:\n    x = 2\n"),
     (defaults_do_not_change, "a.py", "def f(names=()):\n    return names\n"),
+    (nothing_runs_what_a_file_names, "a.py", "importlib.import_module('ray')\nimport_module(f'simgap.cli.{name}')\n"),
+    (nothing_runs_what_a_file_names, "a.py", "torch.load(file, weights_only=True)\nnp.load(file, allow_pickle=False)\nre.compile(text)\nmodel.eval()\n"),
+    (nothing_runs_what_a_file_names, "trust.py", "importlib.import_module(name)\n"),
+    (nothing_runs_what_a_file_names, "a.py", "av.open(buffer, 'w', format='mp4')\nav.open(str(path), 'r', options=ONLY)\nImage.open(h, formats=ONLY)\n"),
 ]
 """Rule, file, text: what each rule must let pass."""
 

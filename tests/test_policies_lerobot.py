@@ -32,9 +32,17 @@ from simgap.policies.execution import parse_executor, require_executable
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.rollouts.engine import run_group
 from simgap.trials.run import run_trial
+from simgap.trust import Trust, granted
 from simgap.types import EvidenceKind, Outcome
 
 WORKER = Path(wire.__file__)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _files_may_name_a_python() -> Iterator[None]:
+    """Stand in for ``--allow-code``: the policy files of this module name an interpreter of ours. That they may not is in test_trust.py."""
+    with granted(Trust(any_code=True)):
+        yield
 
 
 @pytest.fixture(scope="module")

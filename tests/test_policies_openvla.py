@@ -20,13 +20,14 @@ from simgap.checks.base import Cause, Verdict
 from simgap.checks.openvla import check_action_statistics
 from simgap.cli import main
 from simgap.conventions import Dimension, Reference, Unit, VectorSpec, convert
-from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UsageError
+from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UntrustedError, UsageError
 from simgap.policies.base import Asked, AskedPolicy
 from simgap.policies.bridges import KIND_NAMES, openvla_load
 from simgap.policies.bridges.open import KINDS, open_policy, read_any_card
 from simgap.policies.bridges.openvla import CROPPED_AREA, OpenvlaPolicy, binarised, shown
 from simgap.policies.bridges.openvla_statistics import ActionStatistics, doubts, read_action_statistics
 from simgap.policies.bridges.openvla_tokens import ActionTokens
+from simgap.trust import Trust, granted
 from test_data_check_layouts import real
 from vla_fixtures import PROMPT, VOCABULARY, saved, saved_adapter, tiny_model
 
@@ -177,7 +178,7 @@ def test_a_joint_in_degrees_that_the_mask_leaves_unscaled_could_move_one_degree(
 def test_every_kind_of_policy_file_can_be_checked_and_opened() -> None:
     assert tuple(KINDS) == KIND_NAMES
     for kind in KINDS.values():
-        module = importlib.import_module(kind.module)
+        module = importlib.import_module(f"simgap.policies.bridges.{kind.module}")
         assert all(callable(getattr(module, name)) for name in (kind.opens, kind.stamps, kind.reads))
 
 
@@ -464,12 +465,16 @@ def test_a_checkpoints_own_code_runs_only_where_that_was_asked_for(tmp_path: Pat
     with pytest.raises(UsageError, match="read that code, then set trust_remote_code"):
         opened(tmp_path, copy)
     assert not marker.exists()
-    policy = opened(tmp_path, copy, trust_remote_code=True)
+    with pytest.raises(UntrustedError, match="trust_remote_code"):
+        opened(tmp_path, copy, trust_remote_code=True)
+    assert not marker.exists()
+    with granted(Trust(any_code=True)):
+        policy = opened(tmp_path, copy, trust_remote_code=True)
     assert marker.exists()
     images, state, asked = frames(1)
     np.testing.assert_array_equal(policy.predict_asked(images, state, asked), opened(tmp_path, base).predict_asked(images, state, asked))
     (copy / "modeling_own.py").write_text("import timm_that_nobody_has\n")
-    with pytest.raises(MachineError, match="timm_that_nobody_has"):
+    with granted(Trust(any_code=True)), pytest.raises(MachineError, match="timm_that_nobody_has"):
         opened(tmp_path, copy, trust_remote_code=True)
 
 

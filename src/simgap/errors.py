@@ -25,6 +25,10 @@ class UsageError(SimgapError):
     exit_code = 2
 
 
+class UntrustedError(UsageError):
+    """A file names something to be run, and nobody at the command line has said that it may: allow it there, or leave it."""
+
+
 class DataError(SimgapError):
     """A file or dataset cannot be used as it is: repair or replace the data."""
 

@@ -84,6 +84,15 @@ def worker_environment(threads: int = 1) -> dict[str, str]:
     return {name: str(threads) for name in _THREAD_VARIABLES} | rendering_environment()
 
 
+def child_environment(threads: int = 1) -> dict[str, str]:
+    """Return the variables of a Python that we start: a worker's, and Python's safe path.
+
+    Without it a Python that is started with ``-c`` or ``-m`` looks into the current folder first, and a ``numpy.py`` in somebody's
+    dataset would be run.
+    """
+    return worker_environment(threads) | {"PYTHONSAFEPATH": "1"}
+
+
 def rendering_environment() -> dict[str, str]:
     """Return the variables that make MuJoCo draw offscreen; a value the user has set is kept."""
     wanted = {"LP_NUM_THREADS": "0"}
@@ -209,7 +218,7 @@ def require_offscreen(timeout_s: float = 60.0) -> Offscreen:
     """
     environment = os.environ | rendering_environment()
     backend = environment.get("MUJOCO_GL", "default")
-    command = [sys.executable, "-c", _PROBE, *(_LIBRARIES if backend == "egl" else ())]
+    command = [sys.executable, "-P", "-c", _PROBE, *(_LIBRARIES if backend == "egl" else ())]
     try:
         done = ask_program(command, env=environment, timeout_s=timeout_s)
     except TimeoutError as error:

@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from simgap.errors import MachineError
-from simgap.machine import worker_environment
+from simgap.machine import child_environment
+from simgap.trust import Trust, current, granted
 from simgap.workers import set_up, travelling
 
 Task = TypeVar("Task")
@@ -86,13 +87,13 @@ def run_tasks_ray(
     if not tasks:
         return
     ray: Any = importlib.import_module("ray")
-    variables = worker_environment(1)
+    variables = child_environment()
     if address == LOCAL:
         variables["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what is imported here is imported there
     with _cluster(ray, address, max(workers or local_cores, 1)):
         count = workers or int(ray.cluster_resources().get("CPU", 1))
         remote = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": variables})(_Actor)
-        actors = [remote.remote(setup, tuple(setup_args)) for _ in range(min(count, len(tasks)))]
+        actors = [remote.remote(setup, tuple(setup_args), current()) for _ in range(min(count, len(tasks)))]
         try:
             for result in _results(ray, actors, tasks):
                 on_result(result)
@@ -150,17 +151,18 @@ def _raise_if_error(kind: str, value: Any) -> None:
 class _Actor:
     """One worker: its state is built with the first task, so that an error of building it travels like any other."""
 
-    def __init__(self, setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...]) -> None:
-        self._setup, self._setup_args = setup, setup_args
+    def __init__(self, setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], trust: Trust) -> None:
+        self._setup, self._setup_args, self._trust = setup, setup_args, trust
         self._stack = ExitStack()
         self._run: Callable[[Any], Any] | None = None
 
     def run(self, task: Any) -> tuple[str, Any]:
         try:
-            if self._run is None:
-                self._run = self._stack.enter_context(set_up(self._setup, self._setup_args))
-                gc.freeze()
-            return "result", self._run(task)
+            with granted(self._trust):
+                if self._run is None:
+                    self._run = self._stack.enter_context(set_up(self._setup, self._setup_args))
+                    gc.freeze()
+                return "result", self._run(task)
         except Exception as error:
             return "error", travelling(error)
 

@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
 from simgap.errors import MachineError, SimgapError
-from simgap.machine import worker_environment
+from simgap.machine import child_environment
+from simgap.trust import Trust, current, granted
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -102,7 +103,7 @@ class StandingWorkers:
         """Run every task; see :func:`run_tasks`. At most as many workers are started as the first call has tasks."""
         if not tasks:
             return
-        wanted = (setup, tuple(setup_args), workers)
+        wanted = (setup, tuple(setup_args), workers, current())
         try:
             if self._made_for != wanted:
                 self.close()
@@ -145,9 +146,9 @@ class StandingWorkers:
             return
         context = multiprocessing.get_context("spawn")
         self._todo, self._done = context.Queue(), context.Queue()
-        with _environment(worker_environment(1)), _interrupt_held_back():
+        with _environment(child_environment()), _interrupt_held_back():
             for _ in range(count):
-                process = context.Process(target=_work, args=(setup, setup_args, self._todo, self._done), daemon=True)
+                process = context.Process(target=_work, args=(setup, setup_args, current(), self._todo, self._done), daemon=True)
                 process.start()
                 self._processes.append(process)
 
@@ -192,10 +193,10 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], todo: Any, done: Any) -> None:
+def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], trust: Trust, todo: Any, done: Any) -> None:
     _die_with_parent()
     try:
-        with set_up(setup, setup_args) as run:
+        with granted(trust), set_up(setup, setup_args) as run:
             gc.freeze()  # what a worker has loaded stays; to look through it again and again costs a few percent
             while (task := todo.get()) is not None:
                 done.put(("result", _packed(run(task))))

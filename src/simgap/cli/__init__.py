@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from simgap import __version__, machine
 from simgap.cli import _failures
-from simgap.cli._arguments import VerbParser, parse
+from simgap.cli._arguments import VerbParser, parse, trust_of
 from simgap.cli._verbs import known_verbs, load_verb
 from simgap.errors import UsageError
 
@@ -53,7 +53,11 @@ def _dispatch(words: list[str]) -> int:
     verb = load_verb(name)
     parser = VerbParser(prog=f"simgap {name}", description=verb.HELP)
     verb.add_arguments(parser)
-    return verb.run(parse(parser, rest))
+    args = parse(parser, rest)
+    from simgap.trust import granted  # after --help, which loads nothing heavy
+
+    with granted(trust_of(args)):
+        return verb.run(args)
 
 
 def _fail(error: BaseException, words: list[str]) -> int:
@@ -81,7 +85,7 @@ def _overview() -> str:
             "verbs, in the order of the loop:",
             *lines,
             "",
-            "Every verb takes --json, --out PATH, --seed N, --quiet and --debug.",
+            "Every verb takes --json, --out PATH, --seed N, --quiet, --allow-code and --debug.",
             "Exit codes: 0 done, 1 a finding that needs attention, 2 wrong request, 3 could not, 130 interrupted, 143 terminated.",
         ]
     )

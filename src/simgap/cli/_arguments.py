@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from simgap.errors import UsageError
 
-COMMON_DEFAULTS: dict[str, Any] = {"json": False, "out": None, "seed": 0, "quiet": False, "debug": False}
+if TYPE_CHECKING:
+    from simgap.trust import Trust
+
+COMMON_DEFAULTS: dict[str, Any] = {"json": False, "out": None, "seed": 0, "quiet": False, "debug": False, "allow_code": False}
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -26,6 +29,7 @@ class VerbParser(argparse.ArgumentParser):
         common.add_argument("--out", type=Path, metavar="PATH", default=keep, help="where to write")
         common.add_argument("--seed", type=_seed, metavar="N", default=keep, help="root of every random draw (default 0)")
         common.add_argument("--quiet", action="store_true", default=keep, help="no progress on standard error")
+        common.add_argument("--allow-code", action="store_true", default=keep, help="let files name code, programs and keys to use: only for files you trust")
         common.add_argument("--debug", action="store_true", default=keep, help="show the traceback of an error")
 
     def error(self, message: str) -> NoReturn:
@@ -44,6 +48,30 @@ def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespac
         if name not in args:
             setattr(args, name, value)
     return args
+
+
+class EnvName(str):
+    """The name of an env on the command line, or ``module:function``: only there does a text like that name code to run."""
+
+    __slots__ = ()
+
+
+def trust_of(args: argparse.Namespace) -> Trust:
+    """Return what the command allows to run, and put the env's own name in place of a maker that it names.
+
+    Raises:
+        UsageError: a maker that cannot be imported or makes something else.
+    """
+    from simgap.trust import Trust, is_maker
+
+    makers = []
+    for option, value in list(vars(args).items()):
+        if isinstance(value, EnvName) and is_maker(value) and not Path(value).exists():
+            from simgap.envs.registry import named_maker
+
+            makers.append(named_maker(str(value), Path.cwd()))
+            setattr(args, option, makers[-1].name)
+    return Trust(makers=tuple(makers), any_code=args.allow_code)
 
 
 def _seed(text: str) -> int:

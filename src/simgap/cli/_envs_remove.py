@@ -10,7 +10,8 @@ HELP = "forget an env that was added; nothing of it is deleted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the name is all."""
+    """Add the name."""
+    parser.add_argument("env", metavar="NAME", help="env that was added")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import Advance, emit, progress, say
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="one line an env (the default)")
     add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
-    for action in add.values():
-        action.add_argument("env", metavar="NAME", help="env, as `simgap envs` lists it")
+    for action in (parser for name, parser in add.items() if name not in _OWN_ENV):
+        action.add_argument("env", type=EnvName, metavar="NAME", help="env, as `simgap envs` lists it, or module:function")
     for name in _FILES:
         load_action(name).add_arguments(add[name])
     check = add["check"]
@@ -66,6 +67,8 @@ _ACTIONS = {
 }
 _FILES = ("picture", "conformance", "teacher-map", "sweep", "add", "remove")
 """Actions in files of their own, ``cli/_envs_<action>.py``, made like a verb's."""
+_OWN_ENV = ("add", "remove")
+"""Actions that say themselves what they take."""
 
 
 def count(text: str) -> int:
@@ -161,10 +164,16 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def _list(args: argparse.Namespace) -> int:
     from simgap.envs import env_names, make_env
+    from simgap.errors import SimgapError
 
-    envs = [make_env(name, render=False) for name in env_names()]
-    document = {"envs": [_outline(env) for env in envs]}
-    emit(args, document, lambda console: _print_list(console, envs))
+    envs, unusable = [], {}
+    for name in env_names():
+        try:
+            envs.append(make_env(name, render=False))
+        except SimgapError as error:  # an added env whose code has changed or gone hides no other
+            unusable[name] = str(error)
+    document = {"envs": [_outline(env) for env in envs], "unusable": unusable}
+    emit(args, document, lambda console: _print_list(console, envs, unusable))
     return 0
 
 
@@ -182,7 +191,7 @@ def _outline(env: TaskEnv) -> dict[str, Any]:
     }
 
 
-def _print_list(console: Console, envs: list[TaskEnv]) -> None:
+def _print_list(console: Console, envs: list[TaskEnv], unusable: Mapping[str, str]) -> None:
     for env in envs:
         show_lines(
             console,
@@ -191,7 +200,7 @@ def _print_list(console: Console, envs: list[TaskEnv]) -> None:
             f"  presets {', '.join(env.presets)}",
             f"  failure modes {', '.join(env.failure_modes)}",
         )
-    show_lines(console, f"next: simgap envs show {envs[0].name}")
+    show_lines(console, *(f"{name}: cannot be used: {why}" for name, why in unusable.items()), f"next: simgap envs show {envs[0].name}")
 
 
 def _show(args: argparse.Namespace) -> int:

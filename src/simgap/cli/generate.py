@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._amounts import few_episodes
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import duration, emit, progress, say
 from simgap.cli._runner import add_ray, runner_of
 from simgap.cli.envs import add_engine, add_workers, amount, count, following, preset_of, show_lines, workers_of
@@ -33,7 +34,7 @@ SIZE_PX, NOISE_DEG, CODEC, ENGINE = 96, 1.5, "h264", "mujoco"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("env", metavar="ENV", help="env, as `simgap envs` lists it")
+    parser.add_argument("env", type=EnvName, metavar="ENV", help="env, as `simgap envs` lists it")
     parser.add_argument("-n", type=count, required=True, metavar="N", help="episodes to have in the end")
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
     parser.add_argument("--size", type=count, default=SIZE_PX, metavar="PX", help=f"side of a frame (default {SIZE_PX})")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import emit, progress, say
 from simgap.cli.envs import amount, count, preset_of, show_lines
 
@@ -25,7 +26,7 @@ USUAL_SIZES = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("what", metavar="ENV|DATASET", help="env, or dataset folder (of an env, or real with --labels)")
+    parser.add_argument("what", type=EnvName, metavar="ENV|DATASET", help="env, or dataset folder (of an env, or real with --labels)")
     parser.add_argument("--size", metavar="PX,PX", help=f"frame sizes to measure (default: up from {USUAL_SIZES[0]} px until one passes)")
     parser.add_argument("--factors", metavar="PRESET", help="preset the scenes are drawn from (default nominal, or the dataset's own ranges)")
     parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras the policy will see (default: all of the env, or of the dataset)")
@@ -93,7 +94,7 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
         if absent:
             raise UsageError(f"{args.what} has no camera {absent[0]!r}; {did_you_mean(absent[0], dataset.camera_keys)}")
         cameras = cameras or sorted(dataset.camera_keys)
-    env = make_env(name, image_size=96)
+    env = make_env(name, image_size=96, by=Path(args.what))
     chosen = preset_of(env, args.factors) if args.factors else ranges or env.presets["nominal"]
     unknown = sorted(set(cameras or ()) - set(env.cameras))
     if unknown:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import emit, progress, say
 from simgap.cli._runner import add_ray, runner_of
 from simgap.cli._screened import print_screens
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="what `simgap train` wrote, or a policy file (.json) of one elsewhere; several: each against the first on the same seeds",
     )
-    parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policy has)")
+    parser.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)")
     parser.add_argument("-n", type=count, default=100, metavar="N", help="rollouts an arm, fixed before the first; with --sequential at most (default 100)")
     parser.add_argument("--sequential", action="store_true", help="stop as soon as the verdict is decided, at the same error rates; one arm only")
     parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import emit, progress, say
 from simgap.cli._runner import add_ray, ray_of, runner_of
 from simgap.cli._screened import bars_in_words
@@ -26,7 +27,7 @@ HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="checkpoints, or folders of checkpoints")
-    parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policies have)")
+    parser.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policies have)")
     parser.add_argument("-n", type=count, default=192, metavar="N", help="select seeds a checkpoint at most, in whole groups of 16 (default 192)")
     parser.add_argument(
         "--budget",

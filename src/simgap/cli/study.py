@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import emit, progress, say
 from simgap.cli._study_show import execution_document, selection_document, show_execution, show_selection
 from simgap.cli.envs import add_engine, add_workers, count, preset_of, show_lines, workers_of
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--select-n", type=count, default=192, metavar="N", help="select seeds a checkpoint (default 192)")
     selection.add_argument("-n", type=count, default=200, metavar="N", help="report seeds a checkpoint, by which all are judged (default 200)")
     for study in (execution, selection):
-        study.add_argument("--env", metavar="NAME", help="env (default: the one the policy or the data come from)")
+        study.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one the policy or the data come from)")
         study.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
         study.add_argument("--page", type=Path, metavar="PATH", help="Markdown page to write, its picture beside it (default: in --out)")
         add_engine(study)

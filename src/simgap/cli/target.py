@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     result = load_run(args.run_folder)
     if result.diagnosis is None:
         raise DataError(f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run again")
-    space = make_env(result.spec.env, render=False).factor_space
+    space = make_env(result.spec.env, render=False, by=args.run_folder).factor_space
     plan = plan_data(result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes)
     document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "asked_to_generate": args.generate, "dataset": None}
     if args.generate and plan.ranges is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._arguments import EnvName
 from simgap.cli._output import emit, progress, say
 from simgap.cli.envs import add_workers, count, counted, following, show_lines, whole, workers_of
 from simgap.cli.screen import add_executor, card_of, env_of, executors_of
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gap", default="random", metavar="KIND", help="random (sealed), none, or a kind of gap (default random)")
     parser.add_argument("--robot-seed", type=whole, default=0, metavar="N", help="which robot: decides what a random gap is (default 0)")
     parser.add_argument("-n", type=count, default=20, metavar="N", help="trials, fixed before the first (default 20)")
-    parser.add_argument("--env", metavar="NAME", help="env (default: the one whose conventions the policy has)")
+    parser.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)")
     add_executor(parser, "one only, because trials of several executors need a plan of blocks")
     add_workers(parser)
 
@@ -123,7 +124,7 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     name = args.env or str(dataset.spec.stamp.fields.get("env", ""))
     if not name:
         raise UsageError(f"{args.replay} does not say which env it was made in; name one with --env")
-    env = make_env(name, image_size=dataset.spec.image_size[0], render=False)
+    env = make_env(name, image_size=dataset.spec.image_size[0], render=False, by=args.replay)
     require_same(dataset.spec.action_spec, env.action_spec, what="actions", ours_name=str(args.replay), theirs_name=f"env {name}")
     if args.n > dataset.n_episodes:
         raise UsageError(f"{args.replay} has {dataset.n_episodes} episodes, not {args.n}; ask for at most that many with -n")

@@ -61,20 +61,39 @@ RENDERERS = ("opengl", "filament")
 
 
 def make_env(
-    name: str, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True, engine: str = "mujoco", renderer: str = "opengl"
+    name: str,
+    *,
+    image_size: int = 96,
+    ranges: FactorRanges | None = None,
+    render: bool = True,
+    engine: str = "mujoco",
+    renderer: str = "opengl",
+    by: Path | str = "a file of this command",
 ) -> TaskEnv:
-    """Build an env by name.
+    """Build an env by name: one of ours, one that the user added, or one whose maker the command named.
+
+    A name that comes from a file makes nothing else: ``module:function`` in it is refused, see :mod:`simgap.trust`.
+
+    Args:
+        name: of the env.
+        image_size: side of its frames in px.
+        ranges: what ``reset`` samples factors from.
+        render: False leaves frames black.
+        engine: what moves the world.
+        renderer: what draws it.
+        by: the file that says the name, for the message of a refusal.
 
     Raises:
+        UntrustedError: code that a file names and nobody allowed, or that has changed since.
         UsageError: unknown name of an env, engine or renderer, or one that the env cannot use; lists the known ones.
         MachineError: the engine is not installed, or the renderer cannot draw here.
     """
     if renderer != RENDERERS[0]:
-        return _drawn(make_env(name, image_size=image_size, ranges=ranges, render=render, engine=engine), renderer)
+        return _drawn(make_env(name, image_size=image_size, ranges=ranges, render=render, engine=engine, by=by), renderer)
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
     if name not in ENVS:
-        return _added(name, image_size, ranges, render, engine)
+        return _added(name, image_size, ranges, render, engine, by)
     return ENVS[name](image_size, ranges, render, ENGINES[engine]())
 
 
@@ -100,16 +119,21 @@ def env_names() -> list[str]:
     return [*sorted(ENVS), *sorted(added_envs())]
 
 
-def _added(name: str, image_size: int, ranges: FactorRanges | None, render: bool, engine: str) -> TaskEnv:
-    """Make an env that the user added, or names as ``module:function``."""
-    from simgap.envs.registry import AddedEnv, added_envs, build
+def _added(name: str, image_size: int, ranges: FactorRanges | None, render: bool, engine: str, by: Path | str) -> TaskEnv:
+    """Make an env that the user added or named, by its name or by its maker."""
+    from simgap.envs.registry import added_envs, build
+    from simgap.trust import is_maker, maker_at, require_allowed
 
     known = added_envs()
-    if name not in known and ":" not in name:
-        raise UsageError(f"unknown env {name!r}; {did_you_mean(name, [*ENVS, *known])}")
+    entry = known.get(name) or next((m for m in known.values() if m.maker == name), None)
+    if entry is None and not is_maker(name):
+        raise UsageError(f"unknown env {name!r:.80}; {did_you_mean(name[:80], [*ENVS, *known])}")
+    if entry is None:
+        add = f"look at that code and run `simgap envs add {name}`"
+        require_allowed(name, what="code that makes an env", by=by, instead=add)
+        entry = maker_at(name, Path.cwd())
     if engine != "mujoco":
         raise UsageError(f"env {name!r} brings its own engine; --engine {engine} is for {', '.join(sorted(ENVS))}")
-    entry = known.get(name) or AddedEnv(maker=name, folder=str(Path.cwd()))
     return build(entry, image_size=image_size, ranges=ranges, render=render)
 
 

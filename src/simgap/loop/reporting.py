@@ -252,7 +252,7 @@ def _plan(result: TurnResult) -> m.DataPlan | None:
     plan: DataPlan | None = result.plan
     if plan is None:
         return None
-    space = make_env(result.spec.env, render=False).factor_space.factors
+    space = make_env(result.spec.env, render=False, by="run.json of the run").factor_space.factors
     why = "" if result.diagnosis is None else WHY.get(result.diagnosis.cause, "")
     factors = [m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after, why=why) for n, after in plan.changes.items()]
     mixture = []

@@ -7,6 +7,7 @@ The trial in which that happens is void; the next one starts a new process, whic
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -19,12 +20,13 @@ from numpy.typing import NDArray
 from simgap.child import Child, Ending, UnaskedError, one_line, parent_to_die_with
 from simgap.envs import make_env
 from simgap.errors import ConventionError, DataError, MachineError, SealError, SimgapError, TrialFault, UsageError
-from simgap.machine import worker_environment
+from simgap.machine import child_environment
 from simgap.robots import readings
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots.readings import STALE_S, Contract
 from simgap.robots.wire import PREFIX, lengths, pack, unpack
+from simgap.trust import current
 from simgap.types import EvidenceKind, Outcome
 
 __all__ = ["STALE_S", "SurrogateRobot"]
@@ -76,7 +78,7 @@ class SurrogateRobot:
             state=task.state_spec.names,
             action=task.action_spec.names,
         )
-        asked = {"--env": env, "--image-size": str(image_size), "--seed": str(seed), "--gap": gap}
+        asked = {"--env": env, "--image-size": str(image_size), "--seed": str(seed), "--gap": gap, "--trust": json.dumps(current().to_json())}
         self._command = [sys.executable, "-m", "simgap.robots.surrogate_process", *(w for pair in asked.items() for w in pair)]
         self._questions, self._clock_s, self._has_moved, self._fault = 0, 0.0, False, ""
         self._child = self._started()
@@ -157,7 +159,7 @@ class SurrogateRobot:
         self._child.close()
 
     def _started(self) -> Child:
-        environment = {**os.environ, **worker_environment(1)}
+        environment = {**os.environ, **child_environment()}
         try:
             return Child([*self._command, "--parent", str(parent_to_die_with())], env=environment)
         except OSError as error:

@@ -8,6 +8,7 @@ against reading this code, or against a caller that makes a hash up.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from simgap.errors import SimgapError
 from simgap.provenance import child_rng
 from simgap.robots.gaps import draw_gap, nonce_of, parse_gap, seal_of
 from simgap.robots.wire import receive, send
+from simgap.trust import Trust, granted
 
 OPERATOR_ERROR_M = 0.001
 """Standard deviation of where an operator puts an object, and of where it is measured to be."""
@@ -120,12 +122,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--gap", required=True)
     parser.add_argument("--parent", type=int, default=0, help="process to die with")
+    parser.add_argument("--trust", type=json.loads, metavar="JSON", help="what may be run, as the driver decided it (default: nothing)")
     args = parser.parse_args()
     die_with(args.parent)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing a library prints may reach the wire
     try:
-        world = SurrogateWorld(args.env, args.image_size, args.seed, args.gap)
+        with granted(Trust.from_json(args.trust) if args.trust else Trust(is_complete=True)):
+            world = SurrogateWorld(args.env, args.image_size, args.seed, args.gap)
     except Exception as error:
         send(sink, _told(error))
         return 1

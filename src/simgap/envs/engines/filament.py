@@ -47,7 +47,7 @@ def require_filament(timeout_s: float = 60.0) -> None:
         MachineError: it does not draw here; says why and what to install, in one line.
     """
     try:
-        done = ask_program([sys.executable, "-c", _PROBE], timeout_s=timeout_s)
+        done = ask_program([sys.executable, "-P", "-c", _PROBE], timeout_s=timeout_s)
     except TimeoutError as error:
         raise MachineError(f"renderer filament gives no answer within {timeout_s:g} s; leave --renderer out") from error
     except (OSError, OverflowError) as error:

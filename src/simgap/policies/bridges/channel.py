@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 import time
 from collections import OrderedDict
@@ -16,9 +17,12 @@ from urllib.parse import urlsplit
 from simgap.child import one_line
 from simgap.errors import DataError, MachineError, TrialFault, UsageError
 from simgap.policies.bridges.policy_file import PolicyFile
+from simgap.trust import require_allowed
 
 FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects", "api_key_variable")
 """Fields of a policy file that this module reads."""
+OWN_VARIABLES = "SIMGAP_"
+"""What the names of variables begin with that any policy file may have sent to its server."""
 
 
 _GRACE_S = 0.1
@@ -64,7 +68,7 @@ class ChannelSpec:
             reply_timeout_s=file.seconds("reply_timeout_s", 60.0),
             largest_reply_bytes=file.whole("largest_reply_bytes", 16 << 20, low=1024, high=1 << 30),
             reconnects=file.whole("reconnects", 0, high=1000),
-            api_key_variable=file.text("api_key_variable", ""),
+            api_key_variable=_key_variable_of(file),
         )
 
 
@@ -211,6 +215,28 @@ class Channel:
             limit = self.spec.largest_reply_bytes
             return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")
         return TrialFault(f"the connection to the {self.who} at {self.spec.url} was lost ({_told(error)}); see its log and start it again")
+
+
+def _key_variable_of(file: PolicyFile) -> str:
+    """Return the variable whose value is sent to the server. A file may not send any secret of ours to any host it likes.
+
+    Raises:
+        UntrustedError: a variable that was not made for simgap, and a server elsewhere.
+    """
+    variable = file.text("api_key_variable", "")
+    if variable and not variable.startswith(OWN_VARIABLES) and not _is_here(file.text("url")):
+        instead = f"export the key as {OWN_VARIABLES}KEY and name that"
+        require_allowed(variable, what=f"a secret to send to {file.text('url')} (api_key_variable)", by=file.path, instead=instead)
+    return variable
+
+
+def _is_here(url: str) -> bool:
+    """Return whether a server is on this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, or no url
+        return False
 
 
 def _key(variable: str) -> str:

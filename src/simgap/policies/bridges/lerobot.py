@@ -21,15 +21,17 @@ from simgap.policies.bridges.lerobot_checkpoint import (
     Checkpoint,
     read_checkpoint,
     require_fits,
+    require_registered_steps,
     require_same_names,
     require_scaled,
     training_data,
 )
-from simgap.policies.bridges.lerobot_process import LerobotWorker, find_python, versions
+from simgap.policies.bridges.lerobot_process import VARIABLE, LerobotWorker, find_python, versions
 from simgap.policies.bridges.policy_file import Interface, PolicyFile
 from simgap.policies.bridges.remote import Translation, checked_actions, checked_observation
 from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.provenance import child_rng
+from simgap.trust import require_allowed
 
 FIELDS = (
     "checkpoint",
@@ -108,7 +110,7 @@ class LerobotSpec:
             prompt_text=file.text("prompt_text", ""),
             dataset=file.local_path("dataset") if "dataset" in file.data else None,
             names=dict(file.mapping("names")) if "names" in file.data else {},
-            python=file.local_path("python") if "python" in file.data else None,
+            python=_python_of(file) if "python" in file.data else None,
             device=file.text("device", "cpu"),
             threads=file.whole("threads", 1, low=1, high=1024),
             start_timeout_s=file.seconds("start_timeout_s", 300.0),
@@ -163,9 +165,11 @@ def open_lerobot(file: PolicyFile) -> LerobotPolicy:
         DataError: a checkpoint that cannot be loaded, or whose normaliser lacks a feature.
         ConventionError: the two sides do not fit.
         UsageError: a request that the checkpoint cannot meet.
+        UntrustedError: the policy file or the checkpoint names what nobody allowed to run.
     """
     interface = read_interface(file)
     spec, checkpoint = _read(file)
+    require_registered_steps(checkpoint)
     stamp = stamp_lerobot(file)
     request = {
         "do": "open",
@@ -281,6 +285,18 @@ class LerobotPolicy:
         if not text and self.facts["takes_task"]:
             raise UsageError(f"{_WHO} reads an instruction and this rollout has none; set prompt_text in the policy file")
         return text
+
+
+def _python_of(file: PolicyFile) -> Path:
+    """Return the interpreter that a policy file names, if it may be started.
+
+    Raises:
+        UntrustedError: nobody has allowed it.
+    """
+    python = file.local_path("python")
+    instead = f"leave python out of the file and export {VARIABLE}={python}"
+    require_allowed(str(python), what="a program to start (python)", by=file.path, instead=instead)
+    return python
 
 
 def _read(file: PolicyFile) -> tuple[LerobotSpec, Checkpoint]:

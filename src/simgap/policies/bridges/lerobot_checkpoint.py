@@ -13,6 +13,7 @@ from simgap.policies.bridges.lerobot_worker import SEPARABLE
 from simgap.policies.bridges.policy_file import Interface
 from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.provenance import content_hash, file_hash, read_json
+from simgap.trust import require_allowed
 
 CONFIG, WEIGHTS, TRAINING = "config.json", "model.safetensors", "train_config.json"
 ACTION, STATE, IMAGES = "action", "observation.state", "observation.images."
@@ -78,6 +79,24 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise DataError(
             f"{path / CONFIG} lacks or garbles a field ({error!r}); it needs type, input_features and output_features, as lerobot saves them"
         ) from error
+
+
+def require_registered_steps(checkpoint: Checkpoint) -> None:
+    """Raise where a processor of a checkpoint names a class to import instead of a step that lerobot has registered.
+
+    lerobot's ``from_pretrained`` imports the module of ``"class": "module.Class"`` and calls the class with the step's ``config``.
+
+    Raises:
+        UntrustedError: names the class and the file.
+        DataError: a file that cannot be read.
+    """
+    for file in sorted(checkpoint.path.glob("policy_*processor*.json")):
+        data = read_json(file)
+        steps = data.get("steps") if isinstance(data, dict) else None
+        for step in steps if isinstance(steps, list) else ():
+            if not isinstance(step, dict) or not isinstance(step.get("registry_name"), str):
+                named = step.get("class") if isinstance(step, dict) else step
+                require_allowed(str(named), what="a class to import and call", by=file, instead="save the processors again with registered steps only")
 
 
 def require_fits(checkpoint: Checkpoint, interface: Interface, images: Sequence[tuple[str, str]], *, resize: bool) -> None:

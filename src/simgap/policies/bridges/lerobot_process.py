@@ -16,6 +16,7 @@ from simgap.errors import ConventionError, DataError, MachineError, SimgapError,
 from simgap.machine import worker_environment
 from simgap.policies.bridges import lerobot_worker
 from simgap.policies.bridges.lerobot_worker import PREFIX, FrameError, lengths, pack, unpack
+from simgap.trust import require_allowed
 
 VARIABLE = "SIMGAP_LEROBOT_PYTHON"
 DEFAULT = Path(".venv-compat/bin/python")
@@ -41,10 +42,14 @@ def find_python(named: Path | None) -> Path:
 
     Raises:
         MachineError: it is not there; names how to make one.
+        UntrustedError: it only lies in the current folder, which may be anybody's.
     """
     variable = os.environ.get(VARIABLE)
     python = named or (Path(variable) if variable else DEFAULT)
     found = shutil.which(str(python))
+    if found is not None and not named and not variable:
+        instead = f"export {VARIABLE}={Path(found).absolute()}"
+        require_allowed(str(DEFAULT), what="a program to start", by=f"the current folder ({Path.cwd()})", instead=instead)
     if found is None:
         where = "python of the policy file" if named else VARIABLE if variable else "the default"
         raise MachineError(f"no Python with lerobot at {python} ({where}); make one: {MAKE}; or name another in {VARIABLE}")

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     """Where a kind of policy file is understood."""
 
     module: str
+    """Of this package."""
     opens: str
     """Name of ``(file: PolicyFile) -> Opened``."""
     stamps: str
@@ -40,10 +41,10 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "openpi": Kind("simgap.policies.bridges.openpi", "open_openpi", "stamp_openpi", "read_interface"),
-        "vla-eval": Kind("simgap.policies.bridges.vla_eval", "open_vla_eval", "stamp_vla_eval", "read_interface"),
-        "openvla": Kind("simgap.policies.bridges.openvla", "open_openvla", "stamp_openvla", "read_interface"),
-        "lerobot": Kind("simgap.policies.bridges.lerobot", "open_lerobot", "stamp_lerobot", "read_interface"),
+        "openpi": Kind("openpi", "open_openpi", "stamp_openpi", "read_interface"),
+        "vla-eval": Kind("vla_eval", "open_vla_eval", "stamp_vla_eval", "read_interface"),
+        "openvla": Kind("openvla", "open_openvla", "stamp_openvla", "read_interface"),
+        "lerobot": Kind("lerobot", "open_lerobot", "stamp_lerobot", "read_interface"),
     }
 )
 
@@ -130,5 +131,5 @@ def _file(path: Path) -> tuple[PolicyFile, Kind]:
 
 
 def _call(module: str, name: str) -> Callable[[PolicyFile], Any]:
-    found: Callable[[PolicyFile], Any] = getattr(importlib.import_module(module), name)
+    found: Callable[[PolicyFile], Any] = getattr(importlib.import_module(f"simgap.policies.bridges.{module}"), name)
     return found

@@ -29,6 +29,7 @@ from simgap.policies.bridges.openvla_statistics import ActionStatistics, doubts,
 from simgap.policies.bridges.openvla_tokens import ActionTokens
 from simgap.policies.bridges.policy_file import Interface, PolicyFile
 from simgap.policies.bridges.remote import Translation, checked_observation
+from simgap.trust import require_allowed
 
 NAME = "the OpenVLA policy"
 PROMPT = "In: What action should the robot take to {task}?\nOut:"
@@ -213,10 +214,14 @@ def read_load(file: PolicyFile) -> LoadSpec:
     Raises:
         UsageError: a field of the wrong kind.
     """
+    model, runs_code = file.local_path("model"), file.flag("trust_remote_code", False)
+    if runs_code:
+        instead = "serve the model from its own environment (kind vla-eval)"
+        require_allowed("trust_remote_code", what=f"the code in {model} to run", by=file.path, instead=instead)
     return LoadSpec(
-        model=file.local_path("model"),
+        model=model,
         adapter=file.local_path("adapter") if "adapter" in file.data else None,
-        trust_remote_code=file.flag("trust_remote_code", False),
+        trust_remote_code=runs_code,
         dtype=file.text("dtype", "float32"),
         device=file.text("device", "cpu"),
     )

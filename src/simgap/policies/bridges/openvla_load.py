@@ -18,6 +18,7 @@ from typing import Any
 
 from simgap.errors import DataError, MachineError, UsageError, did_you_mean
 from simgap.provenance import content_hash, file_hash, read_json
+from simgap.trust import FLAG, require_allowed
 
 DTYPES = ("float32", "bfloat16", "float16")
 AUTO_CLASSES = ("AutoModelForImageTextToText", "AutoModelForVision2Seq")
@@ -71,8 +72,25 @@ class LoadSpec:
             raise DataError(f"{self.adapter} has no {ADAPTER}; adapters in pickles can run code and are not opened: save it again with save_pretrained")
         if "auto_map" in self.config and not self.trust_remote_code:
             raise UsageError(
-                f"{self.model} brings its own code (auto_map in {CONFIG}); read that code, then set trust_remote_code to true, or serve it elsewhere"
+                f"{self.model} brings its own code (auto_map in {CONFIG}); read that code, then set trust_remote_code to true and give the command {FLAG}, "
+                "or serve it elsewhere"
             )
+        self._require_no_imports()
+
+    def _require_no_imports(self) -> None:
+        """Raise where the adapter's config names a module that PEFT would import (``megatron_core``).
+
+        Raises:
+            UntrustedError: names it.
+            DataError: a config that cannot be read.
+        """
+        if self.adapter is None:
+            return
+        file = self.adapter / ADAPTER_CONFIG
+        data = read_json(file) if file.is_file() else {}
+        if isinstance(data, dict) and data.get("megatron_config"):
+            named = str(data.get("megatron_core", "megatron.core"))
+            require_allowed(named, what="a module to import (megatron_core)", by=file, instead="remove megatron_config, which no policy here needs")
 
     def stamp(self) -> dict[str, Any]:
         """Return hashes of every file of weights, configuration and code, and how they are run."""
@@ -93,7 +111,7 @@ def load(spec: LoadSpec) -> tuple[Any, Any]:
         DataError: the folder cannot be loaded, or the adapter is not for this model.
     """
     spec.require_safe()
-    transformers = _library("transformers")
+    transformers = _transformers()
     import torch
 
     transformers.utils.logging.disable_progress_bar()
@@ -132,7 +150,7 @@ def _merged(model: Any, adapter: Path) -> Any:
     Raises:
         DataError: an adapter for another model: PEFT itself only warns of weights that find no place.
     """
-    peft = _library("peft")
+    peft = _peft()
     from safetensors import safe_open
 
     try:
@@ -158,11 +176,22 @@ def _model_class(transformers: ModuleType, spec: LoadSpec) -> Any:
     return next(getattr(transformers, name) for name in AUTO_CLASSES if hasattr(transformers, name))
 
 
-def _library(name: str) -> ModuleType:
+def _transformers() -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("transformers")
     except ImportError as error:
-        raise MachineError(f"a policy of kind 'openvla' is loaded with {name}, which is not installed; pip install 'simgap[vla]'") from error
+        raise _not_installed("transformers") from error
+
+
+def _peft() -> ModuleType:
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        raise _not_installed("peft") from error
+
+
+def _not_installed(name: str) -> MachineError:
+    return MachineError(f"a policy of kind 'openvla' is loaded with {name}, which is not installed; pip install 'simgap[vla]'")
 
 
 def _folder_hash(folder: Path) -> str:

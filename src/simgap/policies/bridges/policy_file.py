@@ -140,7 +140,7 @@ class PolicyFile:
         """
         env = self.text("env", "")
         size, chunk = self.whole("image_size", low=8, high=4096), self.whole("chunk", low=1, high=10_000)
-        made = make_env(env, image_size=size, render=False) if env else None
+        made = make_env(env, image_size=size, render=False, by=self.path) if env else None
         if made is not None:
             absent = [c for c in cameras if c not in made.cameras]
             if absent:
@@ -156,7 +156,7 @@ class PolicyFile:
             image_size=size,
             chunk=chunk,
             executor=parse_executor(self.text("executor", default)),
-            envs=(env,) if env else (),
+            envs=() if made is None else (made.name,),
         )
 
     def _spec(self, name: str, default: VectorSpec | None) -> VectorSpec:
