@@ -139,10 +139,14 @@ def test_outcomes_that_are_unknown_never_count_as_successes() -> None:
                 compare(row, [False] * 7)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="outcomes"):
             statistics.compare_capped(row, [False] * 7, statistics.capped_design(10))  # type: ignore[arg-type]
-        if row[0] != 2:
-            with pytest.raises(UsageError, match="outcomes"):
-                statistics.log_e_blocks(row, [0] * 7)
+        with pytest.raises(UsageError, match="outcomes"):
+            statistics.log_e_blocks(row, [0] * 7)
+        with pytest.raises(UsageError, match="outcomes"):
+            statistics.eliminations([[row, row]])  # type: ignore[arg-type]
     assert threshold_test(np.ones(7), 0.5, "above").rejected
+    won = np.ones((1, 2, 9), dtype=bool)
+    assert np.isinf(statistics.eliminations(won)).all()
+    assert statistics.log_e_blocks(won[0, 0], ~won[0, 1])[1][-1] > 1
     assert threshold_test((x > 0 for x in range(1, 8)), 0.5, "above").rejected
     assert mcnemar(7, 0).p_value == pytest.approx(2 / 2**7)
 

@@ -106,19 +106,29 @@ def count_rows(values: Any, what: str) -> Floats:
 
 
 def outcome_row(values: Iterable[Any], what: str = "outcomes") -> Floats:
-    """Return outcomes in order as 0.0 and 1.0.
+    """Return one row of outcomes in order as 0.0 and 1.0.
+
+    Raises:
+        UsageError: as :func:`outcome_rows`, and more than one row.
+    """
+    row = outcome_rows(values if isinstance(values, np.ndarray) else list(values), what)
+    if row.ndim > 1:
+        raise UsageError(f"{what} of shape {row.shape}: expected one row, in the order of the trials")
+    return row
+
+
+def outcome_rows(values: Any, what: str = "outcomes") -> Floats:
+    """Return outcomes of any shape as 0.0 and 1.0.
 
     Raises:
         UsageError: anything but booleans, 0 and 1: None and NaN are voids, which are left out; a half is a score.
     """
-    row = _array(values if isinstance(values, np.ndarray) else list(values), what)
+    row = _array(values, what)
     bad = ~((row == 0) | (row == 1))
     if bad.any():
         value = float(row[bad].ravel()[0])
         remedy = _HALVES if math.isfinite(value) else _UNKNOWN
         raise UsageError(f"{what} hold {value:g}: expected True or False, 1 or 0; {remedy}")
-    if row.ndim > 1:
-        raise UsageError(f"{what} of shape {row.shape}: expected one row, in the order of the trials")
     return row.astype(float)
 
 

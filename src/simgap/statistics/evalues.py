@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaln, xlog1py, xlogy
 
 from simgap.errors import UsageError
-from simgap.statistics.counts import Floats, check_confidence, check_share, count_rows, outcome_row
+from simgap.statistics.counts import Floats, check_confidence, check_share, count_rows, outcome_row, outcome_rows
 
 _UNDERFLOW = 1e-200
 _SMOOTHING = 0.18
@@ -104,8 +104,8 @@ def log_e_blocks(new: ArrayLike, old: ArrayLike) -> tuple[Floats, Floats, Floats
     Returns:
         Three arrays ``(..., T)``.
     """
-    y1, y0 = count_rows(new, "outcomes of the new arm"), count_rows(old, "outcomes of the old arm")
-    if y1.shape != y0.shape or np.any(np.maximum(y1, y0) > 1):
+    y1, y0 = outcome_rows(new, "outcomes of the new arm"), outcome_rows(old, "outcomes of the old arm")
+    if y1.shape != y0.shape:
         raise UsageError(f"outcomes of shapes {y1.shape} and {y0.shape}: expected 0 and 1, one of each arm in every block")
     a, b = _rate_before(y1), _rate_before(y0)
     m = (a + b) / 2

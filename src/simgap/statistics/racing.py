@@ -10,7 +10,7 @@ import numpy as np
 
 from simgap.errors import UsageError
 from simgap.statistics.comparisons import Difference, newcombe_difference
-from simgap.statistics.counts import Floats, check_confidence, check_counts, count_rows, whole
+from simgap.statistics.counts import Floats, check_confidence, check_counts, count_rows, outcome_rows, whole
 from simgap.statistics.evalues import log_e_paired, log_mean
 from simgap.statistics.multiplicity import holm, letters
 from simgap.statistics.paired import pair_outcomes
@@ -147,8 +147,8 @@ def eliminations(successes: Floats, confidence: float = 0.95) -> Floats:
         ``(R, K)``. Arms that are out stop collecting, as in a real race.
     """
     check_confidence(confidence)
-    successes = count_rows(successes, "outcomes")
-    if successes.ndim != 3 or np.any(successes > 1):
+    successes = outcome_rows(successes, "outcomes")
+    if successes.ndim != 3:
         raise UsageError(f"outcomes of shape {successes.shape}: expected 0 and 1 as (races, policies, seeds)")
     races, arms, seeds = successes.shape
     gone = np.full((races, arms), math.inf)
