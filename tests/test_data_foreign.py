@@ -314,7 +314,7 @@ TRIALS: dict[str, tuple[tuple[str, ...], list[list[Any]]]] = {
     "failure_without_code": (("trial", "success", "failure_mode"), [[k, k % 2, "E4" if k == 2 else ""] for k in range(6)]),
     "outcome_contradicted": (("trial", "success", "placed"), [[k, k % 2, "yes" if k % 2 and k != 3 else "no"] for k in range(12)]),
     "trial_is_no_key": (("trial", "success"), [[1, k % 2] for k in range(6)]),
-    "trials_capped": (("trial", "success", "n_frames"), [[k, k % 2, 1794 if k < 4 else 500 + k] for k in range(10)]),
+    "trials_capped": (("trial", "success", "n_frames"), [[k, k % 2, 1794 if k in (0, 2, 4) else 500 + k] for k in range(10)]),
     "label_noise": (("trial", "success", "failure_mode"), [[k, 0, "slip (probably)"] for k in range(4)]),
     "units_in_text": (("trial", "success", "grasp"), [[k, k % 2, f"2.{k} s (lift +41.2, 4.1° high)"] for k in range(4)]),
     "second_scoring_missing": (("trial", "stage_live", "stage_video", "mechanism"), [[k, "S" if k else "R", "", "—" if k else "NG"] for k in range(4)]),

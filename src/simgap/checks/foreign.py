@@ -15,7 +15,7 @@ from simgap.checks.data_report import DataReport, by_severity
 from simgap.checks.foreign_actuators import check_actuator_logs, motion_folders
 from simgap.checks.foreign_pairs import check_pair_tables, read_pairs
 from simgap.checks.foreign_policy import check_policy_folder, is_policy_folder
-from simgap.checks.foreign_tables import TextTable, read_csv
+from simgap.checks.foreign_tables import TextTable, read_csv, read_json_table
 from simgap.checks.foreign_trials import check_trial_tables, is_trial_table
 from simgap.checks.stats_rules import judge
 from simgap.episodes.episode_statistics import is_episode_statistics, over_episodes, read_episode_statistics
@@ -27,6 +27,9 @@ from simgap.provenance import read_json
 _DEPTH = 3
 _MOST_FILES = 2000
 _POLICY_FILE_BYTES = 1 << 20
+_TABLES = (".csv", ".tsv")
+_JSON_TABLES = (".jsonl", ".json")
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _EPISODE_FILES = (".catalog", ".parquet", ".hdf5", ".h5", ".zarr")
 """Files of episodes: whatever lies beside them, the data check reads the folder."""
 _STATISTICS_ASSUMES = (
@@ -94,7 +97,7 @@ def check_foreign(path: Path | str) -> DataReport | None:
 
             return check_policy_file(root)
         case FolderKind.TRIAL_LOGS:
-            return check_trial_tables(root, _tables(root))
+            return check_trial_tables(root, *_read_tables(root))
         case FolderKind.SIM_REAL_PAIRS:
             return check_pair_tables(root, _tables(root))
         case FolderKind.STATISTICS:
@@ -178,7 +181,30 @@ def _holds(path: Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def _tables(path: Path) -> list[TextTable]:
-    return [read_csv(file) for file in _files(path, ".csv")]
+    """Return the tables of a folder that can be read; where none can, the first fault is the answer."""
+    tables, unread = _read_tables(path)
+    if unread and not tables:
+        raise DataError(next(iter(unread.values())))
+    return tables
+
+
+def _read_tables(path: Path) -> tuple[list[TextTable], dict[str, str]]:
+    """Return the tables of a folder, and those that cannot be read with the reason."""
+    tables, unread = [], {}
+    for file in _files(path, *_TABLES, *_JSON_TABLES, *_SPREADSHEETS):
+        name = str(file.relative_to(path)) if file != path else file.name
+        if file.suffix in _SPREADSHEETS:
+            unread[name] = f"{file} is a spreadsheet, which is not read; save each sheet as CSV"
+            continue
+        try:
+            table = read_csv(file) if file.suffix in _TABLES else read_json_table(file)
+        except DataError as error:
+            if file.suffix in _TABLES:
+                unread[name] = str(error)
+            continue  # JSON of another kind, which its own reader judges
+        if table is not None and (file.suffix in _TABLES or is_trial_table(table)):
+            tables.append(table)
+    return tables, unread
 
 
 def _blocks(path: Path) -> Iterator[StatisticsBlock]:

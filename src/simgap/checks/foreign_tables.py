@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_text
+from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_bytes
+from simgap.checks.foreign_dialects import SEPARATORS, cleaned, decoded, rows_of_json, separator, table_of_objects
+from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
+from simgap.provenance import read_json
 
 MISSING = ("", "<missing>", "na", "n/a", "nan", "none", "null", "-", "—")
 """Cells that say nothing, lower case."""
@@ -27,7 +31,9 @@ class TextTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     comments: tuple[str, ...] = ()
-    """Lines that began with ``#``, without it."""
+    """Lines that began with ``#``, without it, and titles above the header."""
+    notes: tuple[str, ...] = ()
+    """What had to be understood to read it, in words."""
 
     def column(self, name: str) -> list[str]:
         """Return one column as text, spaces around cells removed."""
@@ -63,30 +69,56 @@ def as_number(cell: str) -> float:
 
 
 def read_csv(path: Path, most_rows: int = TRIAL_ROWS) -> TextTable:
-    """Read a CSV file with one header line; lines that begin with ``#`` are comments.
+    """Read a table of text: separated by commas, semicolons, tabs or bars; lines that begin with ``#`` are comments.
 
     Raises:
-        DataError: missing, empty, too large, no UTF-8, or a row of another width than the header.
+        DataError: missing, empty, too large, no text, or a row of another width than the header.
     """
     require_content(path, limit_bytes=TEXT_BYTES)
-    text = read_text(path)
-    if text.count("\n") > most_rows or text.partition("\n")[0].count(",") > TABLE_COLUMNS or text.count(",") > TABLE_CELLS:
-        raise DataError(f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
+    text, encoding = decoded(read_bytes(path, TEXT_BYTES), str(path))
     lines = text.splitlines(keepends=True)
     comments = tuple(line[1:].strip() for line in lines if line.startswith("#"))
+    body = [line for line in lines if not line.startswith("#")]
+    first = max((line.count(m) for line in body[:1] for m in SEPARATORS), default=0)
+    if len(lines) > most_rows or first > TABLE_COLUMNS or max(text.count(m) for m in SEPARATORS) > TABLE_CELLS:
+        raise DataError(f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
     try:
-        rows = [row for row in csv.reader(line for line in lines if not line.startswith("#")) if row]
+        mark = separator(body)
+        rows = [row for row in csv.reader(body, delimiter=mark) if row]
     except csv.Error as error:
         raise DataError(f"{path} is no readable CSV ({error}); save it again") from error
+    notes = [f"the text is {encoding}, not UTF-8"] if encoding else []
+    return _table(path, rows, mark, comments, notes)
+
+
+def read_json_table(path: Path) -> TextTable | None:
+    """Read JSON lines or a JSON list of objects as a table; None where the file holds something else.
+
+    Raises:
+        DataError: missing, too large, or not JSON at all.
+    """
+    is_lines = path.suffix == ".jsonl"
+    objects: list[Mapping[str, Any]] = [v for _, v in read_json_lines(path) if isinstance(v, dict)] if is_lines else rows_of_json(read_json(path))
+    if not objects or len(objects) > TRIAL_ROWS:
+        return None
+    rows = table_of_objects(objects)
+    return None if not rows[0] or len(rows) * len(rows[0]) > TABLE_CELLS else _table(path, rows, ",", (), [])
+
+
+def _table(path: Path, rows: list[list[str]], mark: str, comments: tuple[str, ...], notes: list[str]) -> TextTable:
     if not rows or len(rows) * len(rows[0]) > TABLE_CELLS or len(rows[0]) > TABLE_COLUMNS:
         raise DataError(
             f"{path} holds {len(rows)} rows of {len(rows[0]) if rows else 0} cells, expected a header and {TABLE_CELLS} cells at most; check the file"
         )
-    header = tuple(c.strip() for c in rows[0])
-    for number, row in enumerate(rows[1:], start=2):
+    full, titles, done = cleaned(rows, mark)
+    if not full:
+        raise DataError(f"{path} holds blank rows alone; expected a header and a row for each trial")
+    header = full[0]
+    for number, row in enumerate(full[1:], start=2):
         if len(row) != len(header):
             raise DataError(f"{path} row {number} has {len(row)} cells, its header has {len(header)}; quote cells that hold commas")
-    return TextTable(path=path, columns=header, rows=tuple(tuple(r) for r in rows[1:]), comments=comments)
+    said = (*comments, *titles)
+    return TextTable(path=path, columns=tuple(header), rows=tuple(tuple(r) for r in full[1:]), comments=said, notes=(*notes, *done))
 
 
 def matrix(table: TextTable, name: str, width: int | None = None) -> NDArray[np.float64]:

@@ -58,8 +58,17 @@ def _trials(console: Console, measured: Mapping[str, Any]) -> None:
         rates |= {f"{name}: {c}": r for c, r in table.get("conditions", {}).items()}
     for name, rate in rates.items():
         between = "undefined" if rate["interval"] is None else f"{100 * rate['interval'][0]:.0f} to {100 * rate['interval'][1]:.0f} %"
-        aside = "".join(f", {rate[k]} {k}" for k in ("void", "missing") if rate[k])
+        aside = "".join(f", {rate[k]} {k}" for k in ("void", "missing", "partial") if rate[k])
         console.print(f"  {foreign(name)}: {rate['success']} of {rate['n']} ({rate['method']}: {between}){aside}")
+    for name, compared in measured["comparisons"].items():
+        for c in (c for c in compared if c["difference"] is not None):
+            low, high = (100 * v for v in c["interval"])
+            all_of = f" over {c['comparisons']} comparisons together" if c["comparisons"] > 1 else ""
+            console.print(
+                f"  {foreign(name)}: {foreign(c['new'])} against {foreign(c['old'])} on the same starts: {100 * c['difference']:+.1f} points "
+                f"(95 % interval {low:+.1f} to {high:+.1f}; exact McNemar p = {c['p_adjusted']:.2g}{all_of}); {c['pairs']} pairs on "
+                f"{c['distinct_scenes']} distinct scenes; only {foreign(c['new'])} succeeds on {c['only_new']}, only {foreign(c['old'])} on {c['only_old']}"
+            )
 
 
 def _pairs(console: Console, measured: Mapping[str, Any]) -> None:

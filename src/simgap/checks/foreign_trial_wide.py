@@ -1,0 +1,40 @@
+"""Tables in which one row holds the outcomes of several arms on one scene, turned into one row for each trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simgap.checks.foreign_tables import TextTable
+from simgap.checks.foreign_trial_words import key
+
+ARM = "arm"
+ROW = "scene_row"
+"""Number of the row that two trials share: they started alike."""
+
+
+def to_long(table: TextTable, arms: tuple[tuple[str, str], ...]) -> tuple[TextTable, dict[str, list[str]]]:
+    """Return the table with one row for each arm and scene, and the columns that were read for each arm.
+
+    Args:
+        table: the wide table.
+        arms: arm and its outcome column.
+    """
+    own: dict[str, dict[str, str]] = {arm: {"success": column} for arm, column in arms}
+    taken = {column for _, column in arms}
+    for column in table.columns:
+        words = key(column)
+        for arm, _ in arms:
+            base = words.removeprefix(f"{arm}_") if words.startswith(f"{arm}_") else words.removesuffix(f"_{arm}") if words.endswith(f"_{arm}") else ""
+            if base and column not in taken:
+                own[arm][base] = column
+                taken.add(column)
+    bases = list(dict.fromkeys(b for columns in own.values() for b in columns))
+    common = [c for c in table.columns if c not in taken and key(c) not in (ARM, ROW)]
+    at = {c: k for k, c in enumerate(table.columns)}
+    rows = []
+    for number, row in enumerate(table.rows, start=2):
+        for arm, columns in own.items():
+            cells = [row[at[columns[b]]] if b in columns else "" for b in bases]
+            rows.append((str(number), arm, *cells, *(row[at[c]] for c in common)))
+    long = replace(table, columns=(ROW, ARM, *bases, *common), rows=tuple(rows))
+    return long, {arm: list(columns.values()) for arm, columns in own.items()}
