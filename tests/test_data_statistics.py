@@ -137,7 +137,7 @@ def test_rows_tell_a_state_subtracted_twice_from_inverted_signs(tmp_path: Path) 
         recording = clean()
         recording = replace(recording, actions=[change(a, s) for a, s in zip(recording.actions, recording.states, strict=True)])
         said[name] = {f.code for f in check_data(write(tmp_path / name, recording, is_ours=False)).findings if f.severity is Severity.FAULT}
-    assert said == {"twice": {"deltas_taken_twice"}, "sign": {"sign_flip"}, "once": set()}
+    assert said == {"twice": {"deltas_taken_twice"}, "sign": {"sign_flip", "gripper_polarity"}, "once": set()}
 
 
 def test_differences_beside_absolute_dimensions_are_noted() -> None:

@@ -10,8 +10,9 @@ from simgap.checks.data_report import DataFinding, Severity, listed
 _AHEAD_S = 0.2
 """How far ahead the motion is looked at that a target asks for."""
 _FOLLOWS = 0.1
-_EXPLAINED = ("sign_flip", "state_leads_action")
+_LOOKS = ("sign_flip", "gripper_polarity")
 """What such actions look like joint by joint."""
+_FOLLOWS_FROM_IT = "state_leads_action"
 
 
 def name_double_deltas(pooled: Pooled, findings: list[DataFinding]) -> list[DataFinding]:
@@ -20,12 +21,12 @@ def name_double_deltas(pooled: Pooled, findings: list[DataFinding]) -> list[Data
     ``target - state - state`` moves against the state as ``-target`` does. But added to the state the first leaves ``target - state``,
     which points where the joint goes next, and the second ``state - target``, which points back.
     """
-    flipped = {n for f in findings if f.code == "sign_flip" for n in f.joints}
+    flipped = {n for f in findings if f.code in _LOOKS for n in f.joints}
     follows = {j.name: r for j in pooled.joints if j.name in flipped and (r := _next_motion(pooled, j)) is not None}
     twice = [n for n, r in follows.items() if r > _FOLLOWS]
     if not twice or 2 * len(twice) < len(flipped):
         return findings
-    kept = [f for f in findings if not (f.code in _EXPLAINED and set(f.joints) <= flipped)]
+    kept = [f for f in findings if not (f.code in (*_LOOKS, _FOLLOWS_FROM_IT) and set(f.joints) <= flipped)]
     found = DataFinding(
         code="deltas_taken_twice",
         severity=Severity.FAULT,
