@@ -10,6 +10,7 @@ import numpy as np
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.stats_bounds import contradictions, impossible_std
+from simgap.checks.stats_forms import is_tame, overflows
 from simgap.episodes.episode_statistics import EPISODE_STATISTICS, EpisodeStatistics, over_episodes, read_episode_statistics, worst_of
 from simgap.episodes.layout import INDEX_FEATURES
 from simgap.episodes.statistics_files import StatisticsBlock
@@ -41,7 +42,9 @@ def judge_episodes(episodes: Sequence[EpisodeStatistics]) -> list[DataFinding]:
     """Return what statistics by episode say against themselves, without the data."""
     blocks = [b for e in episodes for k, b in e.blocks.items() if k not in INDEX_FEATURES]
     even = [b for b in blocks if b.is_even]
-    found = [*contradictions(even), *impossible_std([b for b in even if not (b.is_image and _is_zero(b))])]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = contradictions(even)
+    found += [*overflows(even), *impossible_std([b for b in even if is_tame(b) and not (b.is_image and _is_zero(b))])]
     images = [(e.index, b) for e in episodes for b in e.blocks.values() if b.is_image]
     zero = sorted({k for k, b in images if _is_zero(b)})
     if zero:

@@ -99,7 +99,7 @@ def check_foreign(path: Path | str) -> DataReport | None:
         case FolderKind.TRIAL_LOGS:
             return check_trial_tables(root, *_read_tables(root))
         case FolderKind.SIM_REAL_PAIRS:
-            return check_pair_tables(root, _tables(root))
+            return check_pair_tables(root, *_read_tables(root))
         case FolderKind.STATISTICS:
             return check_statistics_files(root)
         case FolderKind.UNKNOWN:

@@ -7,7 +7,7 @@ with ties on either side; all are given, with n. Rates of checkpoints of one tra
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
+from simgap.checks.foreign_pair_groups import fractions, kept, policies_of, policy_means, printed, within_policy
 from simgap.checks.foreign_tables import TextTable
+from simgap.checks.foreign_trial_findings import not_read
 from simgap.statistics import mmrv, pearson, spearman
 
 ASSUMES = (
@@ -75,11 +77,12 @@ def violations(real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str,
     }
 
 
-def check_pair_tables(root: Path, tables: Sequence[TextTable]) -> DataReport:
-    """Check the tables of a folder that pair simulated and real rates."""
+def check_pair_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[str, str] | None = None) -> DataReport:
+    """Check the tables of a folder that pair simulated and real rates; what was not read is named."""
     found = {t.path.name: pairs for t in tables if (pairs := read_pairs(t)) is not None}
     documents = {name: _describe(pairs) for name, pairs in found.items()}
-    findings = [f for name in found for f in _judge(name, documents[name])]
+    others = [t.path.name for t in tables if t.path.name not in found]
+    findings = [*not_read(others, unread or {}), *(f for name in found for f in _judge(name, documents[name]))]
     scales = {n: d["scale"] for n, d in documents.items() if "scale" in d}
     if len(set(scales.values())) > 1:
         findings.append(
@@ -107,12 +110,23 @@ def _describe(pairs: PairTable) -> dict[str, Any]:
     facts |= {"real": pairs.real, "sim": pairs.sim}
     if pairs.orders:
         return facts | {"groups": _orders(pairs)}
-    real, sim = table.numbers(pairs.real), table.numbers(pairs.sim)
-    top = float(np.nanmax(np.concatenate([real, sim])))
-    scale = "percent" if top > 1.5 else "fraction"
-    factor = 0.01 if scale == "percent" else 1.0
-    facts |= {"scale": scale, "counts": _counts(table, pairs), "twins": _twins(table)}
-    return facts | {"groups": {g: _group(real[rows] * factor, sim[rows] * factor, _printed(table, g)) for g, rows in _groups(table).items()}}
+    (real, real_scale), (sim, sim_scale) = fractions(table, pairs.real), fractions(table, pairs.sim)
+    rows, flags = kept(table)
+    complete = np.isfinite(real) & np.isfinite(sim)
+    use = np.flatnonzero(rows & complete)
+    groups = {g: found for g, members in _groups(table).items() if len(found := np.intersect1d(members, use))}
+    facts |= {"scale": real_scale if real_scale == sim_scale else f"real in {real_scale}, sim in {sim_scale}"}
+    facts |= {"counts": _counts(table, pairs), "twins": _twins(table), "flags": flags, "incomplete": int((~complete).sum())}
+    facts |= {"out_of_range": [int(k) + 2 for k in np.flatnonzero(complete & ((real < 0) | (real > 1) | (sim < 0) | (sim > 1)))]}
+    facts |= {"policies": policies_of(table), "policy_means": policy_means(table, groups, real, sim)}
+    documents = {}
+    for group, members in groups.items():
+        documents[group] = _group(real[members], sim[members], printed(table, group, members))
+        documents[group]["within_policy"] = within_policy(table, members, real[members], sim[members])
+        if flags:
+            every = np.intersect1d(_groups(table)[group], np.flatnonzero(complete))
+            documents[group]["pearson_r_with_flagged_rows"] = pearson(real=real[every], sim=sim[every])
+    return facts | {"groups": documents}
 
 
 def _group(real: NDArray[np.float64], sim: NDArray[np.float64], printed: list[float]) -> dict[str, Any]:
@@ -130,17 +144,6 @@ def _groups(table: TextTable) -> dict[str, NDArray[np.int64]]:
     names = [c for group in (_GROUP, _WITHIN) if (c := table.find(*group)) is not None]
     keys = [" / ".join(row) for row in zip(*(table.column(c) for c in names), strict=True)] if names else ["all"] * len(table.rows)
     return {k: np.flatnonzero([x == k for x in keys]) for k in dict.fromkeys(keys)}
-
-
-def _printed(table: TextTable, group: str) -> list[float]:
-    """Return the correlations that the comments print for a group: numbers after ``printed``, or the first of a line that begins with its name."""
-    words = re.escape(group.split(" / ")[0]).replace("_", "[ _-]")
-    found = []
-    pattern = re.compile(rf"{words}(?:\b.*?\bprinted)?\s+(-?\d?\.\d+)(?:\s|$)", re.IGNORECASE)
-    for line in table.comments:
-        if named := pattern.match(line):
-            found.append(float(named[1]))
-    return found[:1]
 
 
 def _counts(table: TextTable, pairs: PairTable) -> dict[str, Any] | None:
@@ -192,6 +195,7 @@ def _judge(name: str, facts: dict[str, Any]) -> list[DataFinding]:
                 numbers=off,
             )
         )
+    found += _rows(name, facts)
     unequal = {g: v["mmrv"] for g, v in facts["groups"].items() if "mmrv" in v and max(v["mmrv"].values()) - min(v["mmrv"].values()) > 0.005}
     if unequal:
         parts = [f"{g} {min(v.values()):.4f} to {max(v.values()):.4f}" for g, v in unequal.items()]
@@ -215,3 +219,32 @@ def _judge(name: str, facts: dict[str, Any]) -> list[DataFinding]:
             )
         )
     return found
+
+
+def _rows(name: str, facts: dict[str, Any]) -> list[DataFinding]:
+    """Say which rows count, and over what a correlation is."""
+    found = []
+    if facts.get("flags"):
+        parts = [f"{n} by {c}" for c, n in facts["flags"].items()]
+        with_all = [f"{g} {v['pearson_r_with_flagged_rows']:.3f}" for g, v in facts["groups"].items() if v.get("pearson_r_with_flagged_rows") is not None]
+        text = f"{name}: rows that the table flags are left out of the correlations ({listed(parts)}); with them r is {listed(with_all)}"
+        found.append(_note("flagged_rows", text, "say which rows count, and why, before the correlation is read", facts["flags"]))
+    if facts.get("incomplete"):
+        text = f"{name}: {facts['incomplete']} rows lack one of the two rates and are left out"
+        found.append(_note("incomplete_pairs", text, "fill them in, or say their number", {"rows": facts["incomplete"]}))
+    if facts.get("out_of_range"):
+        text = f"{name}: rates below 0 or above 1 in rows {listed([str(k) for k in facts['out_of_range']])}"
+        remedy = "correct them, or write all of a column in one scale"
+        numbers = {"rows": facts["out_of_range"]}
+        found.append(DataFinding(code="rates_out_of_range", severity=Severity.FAULT, sentence=text, remedy=remedy, numbers=numbers))
+    if "policies" in facts and facts["policies"] in (None, 1) and facts["rows"] > 2:
+        text = (
+            f"{name}: no column names several policies, so these correlations are over tasks, conditions or checkpoints: they do not say whether the simulator "
+        )
+        text += "ranks policies as reality does"
+        found.append(_note("not_over_policies", text, "pair at least three policies on the same tasks", {"policies": facts["policies"]}))
+    return found
+
+
+def _note(code: str, sentence: str, remedy: str, numbers: dict[str, Any]) -> DataFinding:
+    return DataFinding(code=code, severity=Severity.NOTE, sentence=sentence, remedy=remedy, numbers=numbers)

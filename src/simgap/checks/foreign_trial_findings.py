@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,4 +210,18 @@ def judge_counts(name: str, rows: list[Count]) -> list[DataFinding]:
     if off:
         parts = [f"{k} {100 * a:.1f} % printed, {100 * b:.1f} % by its counts" for k, (a, b) in off.items()]
         found.append(finding("rate_is_not_its_counts", Severity.WARNING, f"{name}: {listed(parts)}", "correct one of the two", rows=off))
+    return found
+
+
+def not_read(others: Sequence[str], unread: Mapping[str, str]) -> list[DataFinding]:
+    """Name every table that plays no part in the report: those of another kind, and those that could not be read."""
+    found = []
+    if others:
+        text = f"{len(others)} tables have no columns that this report reads: {listed(list(others), 12)}"
+        remedy = "nothing, where they are something else; else name the columns as they are usually called (success; real_success, sim_success)"
+        found.append(finding("tables_not_used", Severity.NOTE, text, remedy, files=list(others)))
+    if unread:
+        parts = [f"{name} ({reason})" for name, reason in unread.items()]
+        text = f"{len(unread)} tables could not be read: {listed(parts, 6)}"
+        found.append(finding("tables_unreadable", Severity.WARNING, text, "repair or convert them: what they hold is missing here", files=dict(unread)))
     return found

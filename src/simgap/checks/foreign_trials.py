@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity, listed
+from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity
 from simgap.checks.foreign_sidecars import sidecars
 from simgap.checks.foreign_tables import TextTable
 from simgap.checks.foreign_trial_counts import RATES, Count, counts_of, to_json
-from simgap.checks.foreign_trial_findings import finding, judge_counts, judge_table
+from simgap.checks.foreign_trial_findings import judge_counts, judge_table, not_read
 from simgap.checks.foreign_trial_metadata import check_metadata, describe_metadata
 from simgap.checks.foreign_trial_pairs import comparisons, identical_starts, pair_findings
 from simgap.checks.foreign_trial_roles import find
@@ -74,20 +74,6 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
         findings=by_severity([*findings, *beside_findings]),
         assumes=ASSUMES,
     )
-
-
-def not_read(others: Sequence[str], unread: Mapping[str, str]) -> list[DataFinding]:
-    """Name every table that plays no part in the report: those of another kind, and those that could not be read."""
-    found = []
-    if others:
-        text = f"{len(others)} tables have no column that says how a trial ended and are not read: {listed(list(others), 12)}"
-        remedy = "nothing, where they are something else; else name the column success"
-        found.append(finding("tables_not_used", Severity.NOTE, text, remedy, files=list(others)))
-    if unread:
-        parts = [f"{name} ({reason})" for name, reason in unread.items()]
-        text = f"{len(unread)} tables could not be read: {listed(parts, 6)}"
-        found.append(finding("tables_unreadable", Severity.WARNING, text, "repair or convert them: what they hold is missing here", files=dict(unread)))
-    return found
 
 
 def _arms(tables: Sequence[TrialTable]) -> dict[str, Any]:

@@ -72,6 +72,11 @@ def _is_still(block: StatisticsBlock, k: int) -> bool:
     return block.width is not None and float(block.width[k]) == 0.0
 
 
+def is_tame(block: StatisticsBlock) -> bool:
+    """Return whether every number of a block is finite and of a size that something measures."""
+    return all(bool(np.isfinite(v).all()) and bool((np.abs(v) <= _LARGEST).all()) for v in block.values.values())
+
+
 def overflows(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     """Return statistics beyond anything a robot measures: float32 overflow, or a marker for missing values that was averaged."""
     bad = {b.name: [f"{n}[{k}] = {v[k]:.3g}" for n, v in b.values.items() for k in np.flatnonzero(np.abs(v) > _LARGEST)] for b in blocks}

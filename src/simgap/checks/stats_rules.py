@@ -10,7 +10,7 @@ import numpy as np
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.stats_bounds import averaged_quantiles, contradictions, impossible_std, polluted_targets
 from simgap.checks.stats_facts import facts_of, gripper_dimensions, std_over_state, trailing_zeros
-from simgap.checks.stats_forms import bounded_rows, overflows, saturated
+from simgap.checks.stats_forms import bounded_rows, is_tame, overflows, saturated
 from simgap.checks.stats_pairs import deltas_taken_twice, grippers, mixed_references
 from simgap.checks.stats_tails import heavy_tails, outliers
 from simgap.episodes.layout import INDEX_FEATURES
@@ -30,10 +30,11 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     whole = [b for b in blocks if b.is_even]
     live = [b for b in whole if not b.is_all_zero and b.key not in INDEX_FEATURES]
     bookkeeping = [b for b in whole if b.key in INDEX_FEATURES]
-    measured = {b.name: facts_of(b) | std_over_state(b, whole) for b in whole}
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite and overflowing numbers are named as that
+        measured = {b.name: facts_of(b) | std_over_state(b, whole) for b in whole}
+        beyond = [*overflows(live), *contradictions(live), *contradictions(bookkeeping)]
+    tame = [b for b in live if is_tame(b)]
     rules: tuple[Callable[[Sequence[StatisticsBlock]], list[DataFinding]], ...] = (
-        overflows,
-        contradictions,
         impossible_std,
         _constants,
         _padding,
@@ -50,8 +51,8 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     )
     found = [*_uneven([b for b in blocks if not b.is_even]), *_absent([b for b in whole if b.is_all_zero and b.key not in INDEX_FEATURES]), *_incomplete(live)]
     for rule in rules:
-        found += rule(live)
-    found += [*contradictions(bookkeeping), *averaged_quantiles(bookkeeping)]
+        found += rule(tame)
+    found += [*beyond, *averaged_quantiles([b for b in bookkeeping if is_tame(b)])]
     if live:
         found.append(_unnamed(live))
     return measured, found

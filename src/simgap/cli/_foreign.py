@@ -76,7 +76,12 @@ def _pairs(console: Console, measured: Mapping[str, Any]) -> None:
         for group, numbers in table["groups"].items():
             r, rho = numbers.get("pearson_r"), numbers.get("spearman_rho")
             parts = [f"{label} {value:.3f}" for label, value in (("r", r), ("rho", rho)) if value is not None]
-            console.print(f"  {foreign(name)} {foreign(group)}: n = {numbers['n']}, {', '.join(parts) or 'no correlation defined'}")
+            said = "".join(f", printed {v:.3f}" for v in numbers.get("printed_r", ()))
+            inside = [f"{p} {v['pearson_r']:.3f} (n = {v['n']})" for p, v in numbers.get("within_policy", {}).items() if v["pearson_r"] is not None]
+            alone = f"; within each policy r {', '.join(inside)}" if inside else ""
+            console.print(f"  {foreign(name)} {foreign(group)}: n = {numbers['n']}, {', '.join(parts) or 'no correlation defined'}{said}{foreign(alone)}")
+        if (means := table.get("policy_means")) is not None and means["pearson_r"] is not None:
+            console.print(f"  {foreign(name)}, means of {means['n']} policies over {means['groups']} groups: r {means['pearson_r']:.3f}")
 
 
 _SHOW: dict[str, Callable[[Console, Mapping[str, Any]], None]] = {"actuator_logs": _actuators, "trial_logs": _trials, "sim_real_pairs": _pairs}

@@ -71,7 +71,8 @@ def over_episodes(episodes: Sequence[EpisodeStatistics]) -> tuple[StatisticsBloc
     Quantiles are left out: those of a whole do not follow from those of its parts.
     """
     keys = dict.fromkeys(k for e in episodes for k in e.blocks)
-    return tuple(b for k in keys if (b := _together(k, [e.blocks[k] for e in episodes if k in e.blocks])) is not None)
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers that overflow stay infinite, and are judged as that
+        return tuple(b for k in keys if (b := _together(k, [e.blocks[k] for e in episodes if k in e.blocks])) is not None)
 
 
 def _together(key: str, parts: Sequence[StatisticsBlock]) -> StatisticsBlock | None:
