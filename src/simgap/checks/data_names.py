@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simgap.checks.data_pooled import Pooled, joint_stem
 from simgap.checks.data_report import DataFinding, Severity, listed
-from simgap.episodes.commands import reading_command
+from simgap.episodes.commands import answer_command
 
 _NEAR = 0.8
 
@@ -49,7 +49,7 @@ def _by_stem(pooled: Pooled) -> list[DataFinding]:
             code="paired_by_joint",
             severity=Severity.NOTE,
             sentence=f"names of action and state differ in whose end they are, and were taken for one joint: {listed([f'{a} and {s}' for a, s in pairs])}",
-            remedy=f"if that is right, name them alike, here and in convert: {reading_command('info', pooled.dataset, *renames, '--save-map')}",
+            remedy=f"if that is right, name them alike, here and in convert: {answer_command(pooled.dataset, *renames)}",
             joints=tuple(a for a, _ in pairs),
             numbers={"pairs": dict(pairs)},
         )
@@ -78,7 +78,7 @@ def _lonely(pooled: Pooled) -> list[DataFinding]:
     remedy = "compare action and state by name, never by position"
     if pairs:
         what = "if these are the same joints" if pooled.joints else "if they are the same joints in this order"
-        remedy = f"{remedy}; {what}, name them alike and check again: {reading_command('info', pooled.dataset, *offer, '--save-map')}"
+        remedy = f"{remedy}; {what}, name them alike and check again: {answer_command(pooled.dataset, *offer)}"
     shared = len(pooled.joints)
     return [
         DataFinding(

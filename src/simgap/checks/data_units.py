@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simgap.checks.data_pooled import Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.conventions import SO101_JOINTS, Unit
-from simgap.episodes.commands import reading_command
+from simgap.episodes.commands import answer_command
 
 _PERCENT, _COUNTS = "percent or +-100", "device counts"
 _WORDS = {_PERCENT: "range_100"}
@@ -42,7 +42,7 @@ def _ticks(pooled: Pooled, ticks: list[str], width: int) -> list[DataFinding]:
             severity=Severity.NOTE,
             sentence=f"{len(ticks)} dimensions hold whole numbers within 0..4095 ({listed(ticks)}): raw servo ticks, not an angle unit",
             remedy="convert with the calibration (radians = (ticks - 2048) pi / 2048 when centred); statistics in ticks are off by x652 for radians; "
-            f"to say so once: {reading_command('info', pooled.dataset, *stated, '--save-map')}",
+            f"to say so once: {answer_command(pooled.dataset, *stated)}",
             joints=tuple(ticks),
             numbers={"ticks_per_rad": 2048 / np.pi, "ticks_per_deg": 4096 / 360},
         )
@@ -57,7 +57,7 @@ def _undecided(pooled: Pooled, undecided: dict[str, NDArray[np.float64]], larges
 
     def say(unit: str) -> list[str]:
         words = [w for n in undecided for w in ("--is", f"{n}={unit}")] if others else ["--is", f"*={unit}"]
-        return [*words, *(("--is", "*gripper*=percent") if not others and any("gripper" in n for n in grippers) else ()), "--save-map"]
+        return [*words, *(("--is", "*gripper*=percent") if not others and any("gripper" in n for n in grippers) else ())]
 
     likely, other = ("range_100", "deg") if at_limit else ("deg", "range_100")
     return DataFinding(
@@ -65,7 +65,7 @@ def _undecided(pooled: Pooled, undecided: dict[str, NDArray[np.float64]], larges
         severity=Severity.NOTE,
         sentence=f"arm joints could be degrees or LeRobot's +-100 range mode (values within +-{largest:.1f}); info.json does not say{hint}",
         remedy="look up use_degrees of the recording, or compare one pose with the calibration, and answer once: "
-        f"{reading_command('info', pooled.dataset, *say(likely))} (or ={other}); do not mix with data of the other mode",
+        f"{answer_command(pooled.dataset, *say(likely))} (or ={other}); do not mix with data of the other mode",
         joints=tuple(undecided),
         numbers={"largest": largest, "candidates": ["deg", "range_100"]},
     )
@@ -75,7 +75,7 @@ def _undeclared(pooled: Pooled, groups: dict[str, list[str]]) -> DataFinding:
     parts = [f"{name} could be {' or '.join(c)}" for name, c in groups.items()]
     known = [c for options in groups.values() for c in options if c != _COUNTS]
     likely = max(dict.fromkeys(known), key=known.count) if known else ""
-    example = f", for example {reading_command('info', pooled.dataset, '--is', f'*={_WORDS.get(likely, likely)}', '--save-map')}" if likely else ""
+    example = f", for example {answer_command(pooled.dataset, '--is', f'*={_WORDS.get(likely, likely)}')}" if likely else ""
     return DataFinding(
         code="units_undeclared",
         severity=Severity.NOTE,

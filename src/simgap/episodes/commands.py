@@ -39,6 +39,11 @@ def reading_command(action: str, dataset: Dataset, *options: object) -> str:
     return command("simgap", "data", action, dataset.root, *keymap_words(dataset), *options)
 
 
+def answer_command(dataset: Dataset, *options: object) -> str:
+    """Return the command by which the owner's answer is kept: beside the data of others, in a copy of ours, which state their own."""
+    return convert_command(dataset, *options) if dataset.is_ours else reading_command("info", dataset, *options, "--save-map")
+
+
 def keymap_words(dataset: Dataset) -> list[str]:
     """Return the options that say what the owner said of the data when they were opened; none for what lies beside them."""
     return [] if dataset.keymap is None or dataset.keymap == stored_keymap(Path(dataset.root)) else list(_words(dataset.keymap))
