@@ -5,6 +5,7 @@ Judged where the fit is tight; under saturation or load by the other frames only
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ _TURNS = -0.7
 """Correlation within episodes below which a joint moves against its command, whatever bends the fit."""
 _TURNED = 0.85
 """Share of frames in which jaws are open where they are told to be closed, from which on their polarity is turned."""
+_VELOCITY = re.compile(r"(?:^|[._])vel(?:ocity)?$")
 _OFFSET = 0.05
 """Offset at rest, in ranges of the action, that sag and play stay under."""
 _OFFSET_DEG = 5.0
@@ -97,6 +99,8 @@ def _offsets(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     for t in alive:
         scale = t.whole.scale
         if t.bias_still is None or scale is None or not PLAUSIBLE[0] < scale < PLAUSIBLE[1] or t.load or is_idle(t, list(alive)):
+            continue
+        if _VELOCITY.search(t.name):  # a speed at rest is friction, and has no zero to recalibrate
             continue
         least = max(_OFFSET * t.action_range, _OFFSET_DEG * (degree_of(pooled, t.name) or 0.0))
         if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > least:
