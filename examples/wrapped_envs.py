@@ -1,10 +1,13 @@
-"""Two envs of other people behind simgap's contract.
+"""Envs of other people behind simgap's contract; the first one with a teacher.
 
-    simgap envs add examples.wrapped_envs:pusht
-    simgap envs check pusht
+    simgap envs add examples.wrapped_envs:slide
+    simgap envs check slide
+    simgap generate slide -n 200
 
-Both need their packages: ``pip install gym-pusht`` and ``pip install gymnasium-robotics``. gym-aloha is not among them: it pins
-mujoco < 3.9, and simgap runs on MuJoCo 4.
+``slide`` needs nothing else. The other two need their packages (``pip install gym-pusht``, ``pip install gymnasium-robotics``) and have
+no teacher: their episodes have to be recorded. gym-aloha is not among them: it pins mujoco < 3.9, and simgap runs on MuJoCo 4.
+
+Adding an env is trusting its file: simgap runs it whenever the env is used, as long as the file stays what it was.
 """
 
 from __future__ import annotations
@@ -13,11 +16,93 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec, Dimension, Reference, StateSpec, Unit
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
-from simgap.envs.wrap import RENDERED, WrapMap, wrap
+from simgap.envs.wrap import RENDERED, WrapMap, WrappedEnv, wrap
+from simgap.teachers.base import Abstain, Label
+
+
+class Slide(gymnasium.Env[Any, Any]):
+    """Somebody's env: a dot on a line, to be moved onto a mark."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  gymnasium's own convention
+    render_mode = "rgb_array"
+
+    def __init__(self) -> None:
+        """Make it."""
+        self.action_space = spaces.Box(-0.1, 0.1, (1,), np.float32)
+        self.observation_space = spaces.Dict({"place": spaces.Box(-2.0, 2.0, (1,), np.float32)})
+        self.place = self.mark = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Put the dot on the left and draw a mark."""
+        super().reset(seed=seed, options=options)
+        self.place, self.mark = 0.0, float(self.np_random.uniform(0.3, 0.9))
+        return self._seen(), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Move the dot."""
+        self.place += float(action[0])
+        is_there = abs(self.place - self.mark) < 0.02
+        return self._seen(), float(is_there), is_there, False, {"is_success": is_there}
+
+    def render(self) -> Any:
+        """Draw dot and mark."""
+        image = np.full((96, 96, 3), 40, np.uint8)
+        for where, colour in ((self.mark, (220, 60, 60)), (self.place, (240, 240, 240))):
+            column = int(np.clip(where, 0.0, 0.97) * 96)
+            image[32:64, column : column + 3] = colour
+        return image
+
+    def _seen(self) -> dict[str, Any]:
+        return {"place": np.array([self.place], np.float32)}
+
+
+class SlideTeacher:
+    """Its teacher: reads the mark off the env's true state, which a student only sees in the picture.
+
+    ``WrapMap(teacher=SlideTeacher)`` makes it from our env; ``env.inner`` is the wrapped one. It answers in the units of
+    ``action_spec``, always the same in the same state, or abstains where it has no plan.
+    """
+
+    name = "slide-teacher 1"
+    """Goes into the stamp of every dataset: change it with the solver."""
+
+    def __init__(self, env: TaskEnv) -> None:
+        """Take the env it will be asked about."""
+        assert isinstance(env, WrappedEnv)
+        self._env = env.inner.unwrapped
+
+    def label(self) -> Label:
+        """Return the action for the env's present state."""
+        assert isinstance(self._env, Slide)
+        rest = self._env.mark - self._env.place
+        if abs(rest) > 3.0:
+            return Abstain("off the line")
+        return np.array([np.clip(rest, -0.1, 0.1)], dtype=np.float32)
+
+
+def slide(image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True) -> TaskEnv:
+    """Move the dot onto the mark."""
+    state = Dimension(name="dot.pos", unit=Unit.METRE, low=-2.0, high=2.0)
+    action = Dimension(name="dot.dx", unit=Unit.METRE, low=-0.1, high=0.1, reference=Reference.DELTA)
+    mapping = WrapMap(
+        name="slide",
+        task="move the dot onto the mark",
+        cameras={"top": RENDERED},
+        state="place",
+        state_spec=StateSpec(dimensions=(state,), rate_hz=10.0),
+        action_spec=ActionSpec(dimensions=(action,), rate_hz=10.0),
+        success="is_success",
+        horizon_steps=60,
+        teacher=SlideTeacher,
+    )
+    return wrap(Slide, mapping, image_size=image_size, ranges=ranges, render=render)
 
 
 def pusht(image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True) -> TaskEnv:

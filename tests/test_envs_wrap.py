@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -20,6 +21,7 @@ from simgap.envs.factors import Factor, FactorRanges, FactorSpace, FactorValues
 from simgap.envs.registry import add_env, remove_env
 from simgap.envs.wrap import RENDERED, WrapMap, wrap
 from simgap.errors import ConventionError, UsageError
+from simgap.generation import roll_teacher
 from simgap.teachers import make_teacher
 
 ROOT = Path(__file__).parent.parent
@@ -189,8 +191,10 @@ def test_factors_reach_the_env_and_keep_their_bounds() -> None:
 def test_a_teacher_comes_with_the_map_or_not_at_all() -> None:
     with pytest.raises(UsageError, match="no teacher"):
         make_teacher(wrap(Slider, MAP))
-    marker = object()
+    marker = SimpleNamespace(name="solver 1", label=lambda: None)
     assert make_teacher(wrap(Slider, replace(MAP, teacher=lambda env: marker))) is marker
+    with pytest.raises(UsageError, match=r"is of type int; expected an object with name \(a text\) and label\(\)"):
+        make_teacher(wrap(Slider, replace(MAP, teacher=lambda env: 3)))
 
 
 def test_an_added_env_is_found_by_name_until_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +234,16 @@ def _example(name: str) -> TaskEnv:
         sys.path.remove(str(ROOT))
     env: TaskEnv = getattr(wrapped_envs, name)(image_size=48)
     return env
+
+
+def test_the_teacher_of_the_example_solves_what_it_records() -> None:
+    env = _example("slide")
+    teacher = make_teacher(env)
+    for seed in range(5):
+        rollout = roll_teacher(env, teacher, env.factor_space.nominal(), seed, 1.5)
+        assert rollout.episode is not None
+        assert rollout.episode.outcome.is_success
+    env.close()
 
 
 @pytest.mark.parametrize(("name", "package", "state", "actions"), [("pusht", "gym_pusht", 2, 2), ("fetch", "gymnasium_robotics", 5, 4)])

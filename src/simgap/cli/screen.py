@@ -165,6 +165,7 @@ def card_of(checkpoint: Path) -> AnyCard:
             finished would otherwise not look at.
     """
     from simgap.errors import DataError
+    from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_file
     from simgap.policies.bridges.open import read_any_card
     from simgap.policies.bridges.policy_file import is_policy_file
     from simgap.policies.checkpoint import CARD, WEIGHTS, read_card
@@ -178,6 +179,8 @@ def card_of(checkpoint: Path) -> AnyCard:
             raise DataError(f"{checkpoint} holds an unfinished training run; give its `simgap train` command again, it goes on")
         if (checkpoint / "meta" / "info.json").is_file():
             raise DataError(f"{checkpoint} is a dataset, not a checkpoint; train on it first: simgap train {checkpoint}")
+        if is_lerobot_folder(checkpoint):
+            raise DataError(needs_a_policy_file(checkpoint))
         what = "has no card.json" if checkpoint.is_dir() else "is not a folder" if checkpoint.exists() else "does not exist"
         raise DataError(f"{checkpoint} {what}; give the folder that `simgap train` wrote")
     card, weights = read_card(checkpoint), checkpoint / WEIGHTS
@@ -202,14 +205,37 @@ def env_of(card: AnyCard, name: str | None) -> TaskEnv:
         name = learnt_in[0]
     envs = {n: make_env(n, image_size=card.architecture.image_size, render=False) for n in ([name] if name else sorted(ENVS))}
     if name:
+        _require_belongs(card, envs[name])
         require_same(card.action_spec, envs[name].action_spec, what="actions", ours_name="the policy", theirs_name=f"env {name}")
         require_same(card.state_spec, envs[name].state_spec, what="states", ours_name="the policy", theirs_name=f"env {name}")
         return envs[name]
     fits = [n for n, e in envs.items() if e.action_spec == card.action_spec and e.state_spec == card.state_spec]
     if len(fits) != 1:
-        found = f"several envs fit this policy ({', '.join(fits)})" if fits else f"no env has the conventions of this policy (known: {', '.join(envs)})"
-        raise UsageError(f"{found}; name one with --env")
+        if fits:
+            raise UsageError(f"several envs fit this policy ({', '.join(fits)}); name one with --env")
+        made_for = f" It was made for {', '.join(learnt_in)}." if learnt_in else ""
+        raise UsageError(
+            f"this policy belongs to none of simgap's own envs ({', '.join(envs)}).{made_for} Name its env with --env: one that you added "
+            "(simgap envs add), or module:function"
+        )
     return envs[fits[0]]
+
+
+def _require_belongs(card: AnyCard, env: TaskEnv) -> None:
+    """Raise where a policy and an env have other joints altogether: then they do not belong together, and no convention is at fault.
+
+    Raises:
+        ConventionError: says what the policy was made for.
+    """
+    from simgap.errors import ConventionError
+
+    sides = ((card.action_spec, env.action_spec), (card.state_spec, env.state_spec))
+    if all(set(ours.names) == set(theirs.names) for ours, theirs in sides):
+        return
+    learnt_in = [str(e) for e in card.training.get("envs", ())]
+    made_for = f"it was made for {', '.join(learnt_in)}" if learnt_in else f"it sends {len(card.action_spec)} actions, and none says for which env"
+    remedy = f"use --env {learnt_in[0]}" if learnt_in and env.name not in learnt_in else "name the env it was trained for"
+    raise ConventionError(f"this policy and env {env.name} do not belong together: {made_for}, and {env.name} has other joints; {remedy}")
 
 
 def require_fits(card: AnyCard, env: TaskEnv) -> None:

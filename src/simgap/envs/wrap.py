@@ -52,7 +52,8 @@ class WrapMap:
     """Puts factor values into the env, right before its ``reset``."""
     placement_factors: tuple[str, ...] = ()
     teacher: Callable[[TaskEnv], Any] | None = None
-    """Makes the env's teacher (see ``simgap.teachers.base.Teacher``); without one, data have to be recorded."""
+    """Makes the env's teacher from our env, whose ``inner`` is the foreign one: an object with a ``name`` for stamps and ``label()``, the action
+    for the present state (see ``simgap.teachers.base.Teacher``). Without one, data have to be recorded."""
 
 
 class WrappedEnv(TaskEnv):
@@ -107,11 +108,20 @@ class WrappedEnv(TaskEnv):
         """Return the map's teacher.
 
         Raises:
-            UsageError: it has none.
+            UsageError: it has none, or what its map makes is not a teacher.
         """
         if self.mapping.teacher is None:
-            raise UsageError(f"env {self.name!r} has no teacher; give its WrapMap one, or record episodes and pass them to `simgap train`")
-        return self.mapping.teacher(self)
+            raise UsageError(
+                f"env {self.name!r} is wrapped and its map names no teacher, so nobody can record its episodes in sim: give WrapMap(teacher=...) a solver "
+                "(SlideTeacher in examples/wrapped_envs.py is one) and run `simgap envs add` again, or record episodes yourself: simgap train FOLDER"
+            )
+        made = self.mapping.teacher(self)
+        if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "label", None)):
+            raise UsageError(
+                f"the teacher of env {self.name!r} is of type {type(made).__name__}; expected an object with name (a text) and label(), which returns the action "
+                "for the env's present state or Abstain(reason), as SlideTeacher in examples/wrapped_envs.py does"
+            )
+        return made
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsDict, dict[str, Any]]:
         """Start an episode; see :class:`~simgap.envs.base.TaskEnv`."""

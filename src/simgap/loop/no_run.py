@@ -8,6 +8,7 @@ from pathlib import Path
 from simgap.episodes.finish import SIMGAP_JSON
 from simgap.episodes.recognise import format_of
 from simgap.errors import DataError
+from simgap.policies.bridges.describe import is_lerobot_folder
 from simgap.policies.bridges.policy_file import is_policy_file
 from simgap.policies.checkpoint import CARD
 from simgap.provenance import read_json
@@ -41,6 +42,8 @@ def _said(folder: Path, run_file: str) -> str | None:
         return "is a screen: the same `simgap screen` command prints it again, without a rollout"
     if "selection.json" in names and "race.png" in names:
         return "is a race of checkpoints: the same `simgap select` command prints it again, without a rollout"
+    if is_lerobot_folder(folder):
+        return f"is a LeRobot checkpoint: `simgap policy describe {folder}` writes the policy file that `simgap screen` judges"
     for study in ("selection", "execution"):
         if f"{study}.json" in names:
             return f"is a study: the same `simgap study {study}` command prints it again, without a rollout"

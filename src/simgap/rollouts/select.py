@@ -13,6 +13,7 @@ import numpy as np
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError, UsageError
+from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_file
 from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.bridges.policy_file import is_policy_file
 from simgap.policies.checkpoint import CARD, KEPT
@@ -137,6 +138,8 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
         is_one = (path / CARD).is_file() or is_policy_file(path)
         inside = sorted((c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")), key=lambda p: _natural(p.name))
         if not is_one and not inside:
+            if is_lerobot_folder(path):
+                raise DataError(needs_a_policy_file(path))
             raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
         found += [*inside, path] if is_one else inside
         ends |= dict.fromkeys(inside, path) if is_one else {}
