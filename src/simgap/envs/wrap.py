@@ -118,8 +118,8 @@ class WrappedEnv(TaskEnv):
         made = self.mapping.teacher(self)
         if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "label", None)):
             raise UsageError(
-                f"the teacher of env {self.name!r} is of type {type(made).__name__}; expected an object with name (a text) and label(), which returns the action "
-                "for the env's present state or Abstain(reason), as SlideTeacher in examples/wrapped_envs.py does"
+                f"the teacher of env {self.name!r} is of type {type(made).__name__}; expected an object with name (a text) and label(), which returns the "
+                "action for the env's present state or Abstain(reason), as SlideTeacher in examples/wrapped_envs.py does"
             )
         return made
 
