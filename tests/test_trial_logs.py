@@ -238,3 +238,38 @@ def test_a_spreadsheet_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "trials.xlsx").write_bytes(b"PK\x03\x04")
     with pytest.raises(DataError, match="save each sheet as CSV"):
         check_foreign(tmp_path / "trials.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        (
+            '{"per_episode": [' + ",".join(f'{{"episode_ix": {i}, "success": {str(bool(k)).lower()}, "seed": {i}}}' for i, k in enumerate(K)) + "]}",
+            "e.json",
+            "all",
+        ),
+        ("sep=;\ntrial;policy;success\n" + "".join(f"{i};act;{k}\n" for i, k in enumerate(K)), "e.csv", "act"),
+        ("#,policy,success\n" + "".join(f"{i},act,{k}\n" for i, k in enumerate(K)), "e.csv", "act"),
+        ("trial,policy,result\n" + "".join(f"{i},act,{'success (slow)' if k else 'failure: slip'}\n" for i, k in enumerate(K)), "e.csv", "act"),
+        ("scene,ACT,DP\n" + "".join(f"{i},{'yes' if k else 'no'},yes\n" for i, k in enumerate(K)), "e.csv", "act"),
+    ],
+)
+def test_further_ways_to_write_the_same_ten_trials(text: str, name: str, expected: str, tmp_path: Path) -> None:
+    report = log(tmp_path, text, name)
+    assert arm(report, expected) == (7, 10)
+    assert loud(report) == set()
+
+
+def test_success_as_a_count_beside_trials_is_a_count(tmp_path: Path) -> None:
+    report = log(tmp_path, csv("policy,success,trials", [["a", 18, 20], ["b", 1, 20]]))
+    found = report.measurements["tables"]["trials.csv"]["conditions"]
+    assert {n: (c["success"], c["n"]) for n, c in found.items()} == {"a": (18, 20), "b": (1, 20)}
+
+
+def test_a_copy_or_an_earlier_export_of_a_log_is_counted_once(tmp_path: Path) -> None:
+    rows = [[i, "act", k, 4.5 + i] for i, k in enumerate(K)]
+    for name, part in (("monday.csv", rows[:6]), ("tuesday.csv", rows), ("tuesday (copy).csv", rows)):
+        (tmp_path / name).write_text(csv("trial,policy,success,duration_s", part))
+    report = checked(tmp_path)
+    assert arm(report, "act") == (7, 10)
+    assert [f.code for f in report.findings].count("trials_twice") == 2

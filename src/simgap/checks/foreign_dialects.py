@@ -16,7 +16,7 @@ _UNIT = re.compile(
     r"[\[(]?\s*(s|sec|ms|us|ns|min|h|m|mm|cm|deg|°|rad|%|hz|fps|n|nm|kg|g|px|bool|0/1|1/0|y/n|yes/no|true/false|int|float|str|text|-|#)?\s*[\])]?", re.I
 )
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_LISTS = ("trials", "episodes", "results", "rollouts", "runs", "data", "records", "evaluations")
+_LISTS = ("trials", "episodes", "results", "rollouts", "runs", "data", "records", "evaluations", "per_episode")
 _SAMPLE = 50
 
 
@@ -38,6 +38,14 @@ def decoded(content: bytes, what: str) -> tuple[str, str]:
         return content.decode("utf-8"), ""
     except UnicodeDecodeError:
         return content.decode("cp1252", errors="replace"), "Latin-1"
+
+
+def header_after_hash(comments: Sequence[str], row: Sequence[str], mark: str) -> list[str] | None:
+    """Return the header that a ``#`` hides: the last comment, where it has as many short cells as a first row that holds numbers."""
+    cells = [c.strip() for c in comments[-1].split(mark)] if comments else []
+    if len(cells) != len(row) or len(row) < 2 or any(len(c) > 30 for c in cells):
+        return None
+    return [cells[0] or "no", *cells[1:]] if any(re.fullmatch(r"[-+]?\d+([.,]\d+)?", c.strip()) for c in row) else None
 
 
 def separator(lines: Sequence[str]) -> str:
@@ -131,8 +139,9 @@ def _unique(names: list[str]) -> tuple[list[str], list[str]]:
 def rows_of_json(document: Any) -> list[Mapping[str, Any]]:
     """Return the objects of a JSON document that is a list of them, or holds one such list under a usual name; none otherwise."""
     if isinstance(document, dict):
-        lists = [v for k, v in document.items() if str(k).lower() in _LISTS and isinstance(v, list)]
-        document = lists[0] if len(lists) == 1 else None
+        lists = {str(k).lower(): v for k, v in document.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
+        named = [v for k, v in lists.items() if k in _LISTS]
+        document = named[0] if len(named) == 1 else next(iter(lists.values())) if len(lists) == 1 else None
     if not isinstance(document, list) or not document or not all(isinstance(row, dict) for row in document):
         return []
     return document

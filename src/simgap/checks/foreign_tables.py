@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_bytes
-from simgap.checks.foreign_dialects import SEPARATORS, cleaned, decoded, rows_of_json, separator, table_of_objects
+from simgap.checks.foreign_dialects import SEPARATORS, cleaned, decoded, header_after_hash, rows_of_json, separator, table_of_objects
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError
@@ -79,12 +80,16 @@ def read_csv(path: Path, most_rows: int = TRIAL_ROWS) -> TextTable:
     lines = text.splitlines(keepends=True)
     comments = tuple(line[1:].strip() for line in lines if line.startswith("#"))
     body = [line for line in lines if not line.startswith("#")]
+    stated = re.fullmatch(r"sep=(.)\s*", body[0]) if body else None  # what spreadsheets write for each other
+    body = body[1:] if stated else body
     first = max((line.count(m) for line in body[:1] for m in SEPARATORS), default=0)
     if len(lines) > most_rows or first > TABLE_COLUMNS or max(text.count(m) for m in SEPARATORS) > TABLE_CELLS:
         raise DataError(f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
     try:
-        mark = separator(body)
+        mark = stated[1] if stated else separator(body)
         rows = [row for row in csv.reader(body, delimiter=mark) if row]
+        hidden = header_after_hash(comments, rows[0], mark) if rows and lines[0].startswith("#") else None
+        rows = rows if hidden is None else [hidden, *rows]
     except csv.Error as error:
         raise DataError(f"{path} is no readable CSV ({error}); save it again") from error
     notes = [f"the text is {encoding}, not UTF-8"] if encoding else []

@@ -70,6 +70,8 @@ def count_columns(table: TextTable) -> tuple[str | None, str | None, str | None]
     if n is None or max(as_number(c) for c in table.column(n) if not is_missing(c)) <= 1:
         return None
     k = next((by_key[name] for name in COUNTS_K if name in by_key and by_key[name] != n and _numbers(table, by_key[name])), None)
+    if k is None and (said := by_key.get("success")) is not None and _whole(table, said) and max(table.numbers(said)) > 1:
+        k = said
     if k is not None:
         return k, n, None
     rate = next((by_key[name] for name in RATES if name in by_key and _rates(table, by_key[name])), None)

@@ -62,7 +62,21 @@ def outcomes_of(table: TextTable) -> Outcomes:
     if parts or arms:
         last = parts[-1] if parts else arms[0][1]
         return Outcomes(main=last, parts=tuple(c for c in parts if c != last))
-    return Outcomes(main=next((c for c in table.columns if key(c) in ENDS and _says_success(table, c)), None))
+    ends = next((c for c in table.columns if key(c) in ENDS and _says_success(table, c)), None)
+    return Outcomes(main=ends, arms=() if ends is not None else _matrix(table))
+
+
+def _matrix(table: TextTable) -> tuple[tuple[str, str], ...]:
+    """Return arms and columns of a table of scenes against policies: every column but the keys and the notes holds outcomes alone."""
+    asides = {"note", "notes", "comment", "comments", "date", "time", "timestamp", "operator", "remarks"}
+    keys = {*_SEED, *_SCENES, *_EPISODE, *TRIAL, *STRATUM, "id", "no"}
+    rest = [c for c in table.columns if key(c) not in keys and key(c) not in asides]
+    if len(rest) < 2 or len(rest) == len(table.columns) or len(table.rows) < 3:
+        return ()
+    cells = [outcome_of(cell) for c in rest for cell in table.column(c)]
+    named_parts = any(w.startswith(tuple(_PARTS)) for c in rest for w in key(c).split("_"))
+    ends = {Said.SUCCESS, Said.FAILURE} <= set(cells) and None not in cells and cells.count(Said.MISSING) < len(cells) // 2
+    return tuple((key(c), c) for c in rest) if ends and not named_parts and len({key(c) for c in rest}) == len(rest) else ()
 
 
 def _is_outcome(table: TextTable, column: str) -> bool:

@@ -125,7 +125,10 @@ def outcome_of(cell: str) -> Said | None:
         return Said.SUCCESS
     if word in _NO:
         return Said.FAILURE
-    return Said.VOID if VOID.search(word) else None
+    if VOID.search(word):
+        return Said.VOID
+    head = re.split(r"\s*[:;,(–—]|\s-\s", word, maxsplit=1)[0].strip()
+    return outcome_of(head) if head != word and len(head) > 2 else None
 
 
 def yes_no(cell: str) -> bool | None:

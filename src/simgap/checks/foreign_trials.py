@@ -12,7 +12,7 @@ from simgap.checks.data_report import DataFinding, DataReport, Severity, by_seve
 from simgap.checks.foreign_sidecars import sidecars
 from simgap.checks.foreign_tables import TextTable
 from simgap.checks.foreign_trial_counts import RATES, Count, counts_of, to_json
-from simgap.checks.foreign_trial_findings import judge_counts, judge_table, not_read
+from simgap.checks.foreign_trial_findings import finding, judge_counts, judge_table, not_read
 from simgap.checks.foreign_trial_metadata import check_metadata, describe_metadata
 from simgap.checks.foreign_trial_pairs import comparisons, identical_starts, pair_findings
 from simgap.checks.foreign_trial_roles import find
@@ -44,7 +44,8 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
     found = {name: trials for name, t in names.items() if (trials := read_trials(t)) is not None}
     if sum(t.kind is TableKind.TRIALS and not t.arm_by for t in found.values()) > 1:
         found = {n: t if t.arm_by else replace(t, unnamed=Path(n).with_suffix("").as_posix()) for n, t in found.items()}
-    findings: list[DataFinding] = [*not_read([n for n in names if n not in found], unread or {})]
+    found, copies = _without_copies(found)
+    findings: list[DataFinding] = [*copies, *not_read([n for n in names if n not in found], unread or {})]
     documents: dict[str, Any] = {}
     compared: dict[str, list[dict[str, Any]]] = {}
     for name, trials in found.items():
@@ -74,6 +75,33 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
         findings=by_severity([*findings, *beside_findings]),
         assumes=ASSUMES,
     )
+
+
+def _without_copies(tables: dict[str, TrialTable]) -> tuple[dict[str, TrialTable], list[DataFinding]]:
+    """Leave out tables of trials whose rows are all in another one: a copy, or an earlier export of a log that grew."""
+    sets = {n: set(t.table.rows) for n, t in tables.items() if t.kind is TableKind.TRIALS and _tells_rows_apart(t)}
+    inside: dict[str, str] = {}
+    for name, rows in sets.items():
+        for other, more in sets.items():
+            alike = other != name and other not in inside and tables[other].table.columns == tables[name].table.columns
+            if alike and len(rows) > 2 and rows <= more and name not in inside:
+                inside[name] = other
+    findings = [
+        finding(
+            "trials_twice",
+            Severity.WARNING,
+            f"all {len(sets[a])} trials of {a} are in {b} too: a copy or an earlier export, counted once",
+            "keep one of the two",
+            file=a,
+            other=b,
+        )
+        for a, b in inside.items()
+    ]
+    return {n: t for n, t in tables.items() if n not in inside}, findings
+
+
+def _tells_rows_apart(trials: TrialTable) -> bool:
+    return len(set(trials.table.rows)) == len(trials.table.rows) and len(trials.table.columns) > 3
 
 
 def _arms(tables: Sequence[TrialTable]) -> dict[str, Any]:
