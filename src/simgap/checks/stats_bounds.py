@@ -88,8 +88,11 @@ def _far_quantiles(block: StatisticsBlock) -> list[str]:
     texts = []
     for name, (below, above) in _CANTELLI.items():
         if (q := block.get(name)) is not None:
+            below = np.inf if name == "q01" else below  # the far side of these is the bound of impossible_std
+            above = np.inf if name == "q99" else above
             room = _CANTELLI_SLACK * std + 1e-6 * np.maximum(1.0, np.abs(mean))
-            off = (q < mean - below * std - room) | (q > mean + above * std + room)
+            away = np.where(std > 0, std, 1.0)
+            off = (q < mean - below * away - room) | (q > mean + above * away + room)
             texts += [f"{name}[{k}] = {q[k]:.4g}, but mean {mean[k]:.4g} and std {std[k]:.4g} rule it out" for k in np.flatnonzero(off)]
     return texts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,15 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     with np.errstate(over="ignore", invalid="ignore"):  # infinite and overflowing numbers are named as that
         measured = {b.name: facts_of(b) | std_over_state(b, whole) for b in whole}
         beyond = [*overflows(live), *contradictions(live), *contradictions(bookkeeping)]
-    tame = [b for b in live if is_tame(b)]
+    averaged = averaged_quantiles([b for b in bookkeeping if is_tame(b)])
+    blurred = {b.file for b in bookkeeping if b.key == "index"} if averaged else set()
+    tame = [replace(b, count=None) if b.file in blurred else b for b in live if is_tame(b)]
+    sharp = [b for b in tame if b.file not in blurred]  # quantiles that were averaged over episodes bound nothing
     rules: tuple[Callable[[Sequence[StatisticsBlock]], list[DataFinding]], ...] = (
         impossible_std,
         _constants,
         _padding,
         _nearly_constant,
-        outliers,
-        heavy_tails,
         saturated,
         _wraps,
         polluted_targets,
@@ -52,7 +54,7 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     found = [*_uneven([b for b in blocks if not b.is_even]), *_absent([b for b in whole if b.is_all_zero and b.key not in INDEX_FEATURES]), *_incomplete(live)]
     for rule in rules:
         found += rule(tame)
-    found += [*beyond, *averaged_quantiles([b for b in bookkeeping if is_tame(b)])]
+    found += [*outliers(sharp), *heavy_tails(sharp), *beyond, *averaged]
     if live:
         found.append(_unnamed(live))
     return measured, found
