@@ -212,15 +212,24 @@ def test_a_python_that_lies_in_the_current_folder_is_not_started(canary: Canary)
     assert canary.sang
 
 
-def test_a_class_named_by_a_lerobot_processor_is_not_imported(canary: Canary) -> None:
-    saved = save_checkpoint(canary.folder / "saved")
-    (saved / "policy_preprocessor.json").write_text(json.dumps({"steps": [{"class": "simgap_canary.make", "config": {}}]}))
+@pytest.mark.parametrize(
+    ("type_", "step", "says"),
+    [
+        ("act", {"class": "simgap_canary.make", "config": {}}, r"policy_preprocessor.json names a class to import and call: 'simgap_canary.make'"),
+        ("act", {"registry_name": "action_tokenizer_processor", "config": {"action_tokenizer_name": "here"}}, "a step with trust_remote_code"),
+        ("act", {"registry_name": "device_processor", "config": {"trust_remote_code": True}}, "a step with trust_remote_code"),
+        ("act", "simgap_canary.make", "a class to import and call"),
+        ("pi0_fast", {"registry_name": "device_processor", "config": {}}, "config.json names a policy type that may run code out of its config: 'pi0_fast'"),
+    ],
+)
+def test_what_a_lerobot_folder_names_is_not_run(type_: str, step: Any, says: str, canary: Canary) -> None:
+    saved = save_checkpoint(canary.folder / "saved", type=type_)
+    (saved / "policy_preprocessor.json").write_text(json.dumps({"steps": [step]}))
     file = canary.folder / "policy.json"
     spec = {"rate_hz": 10, "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]}
-    images = {"front": "observation.images.top"}
-    fields = policy_fields("lerobot", images=images, action_spec=spec, state_spec=spec, image_size=16)
+    fields = policy_fields("lerobot", images={"front": "observation.images.top"}, action_spec=spec, state_spec=spec, image_size=16)
     file.write_text(json.dumps({k: v for k, v in fields.items() if k != "env"}))
-    with pytest.raises(UntrustedError, match=r"policy_preprocessor.json names a class to import and call: 'simgap_canary.make'"):
+    with pytest.raises(UntrustedError, match=says):
         open_policy(file)
 
 
@@ -232,6 +241,10 @@ def test_a_module_named_by_an_adapter_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"megatron_config": {"a": 1}, "megatron_core": "simgap_canary"}))
     with pytest.raises(UntrustedError, match="'simgap_canary'"):
         LoadSpec(model=tmp_path / "model", adapter=tmp_path / "adapter").require_safe()
+    for kernels in ({"attn_implementation": "somebody/kernel"}, {"text_config": {"_attn_implementation": {"": "somebody/kernel"}}}):
+        (tmp_path / "model" / "config.json").write_text(json.dumps(kernels))
+        with pytest.raises(UntrustedError, match="code to fetch"):
+            LoadSpec(model=tmp_path / "model").require_safe()
 
 
 def test_a_secret_goes_only_to_this_machine_unless_it_was_made_for_simgap(tmp_path: Path, canary: Canary) -> None:

@@ -1,19 +1,11 @@
-"""The program: ``simgap`` and ``python -m simgap``. It listens for Ctrl-C before it imports anything that takes time."""
+"""``python -m simgap``: the command line."""
 
+import os
 import sys
 
-from simgap import interrupts
+if sys.path and sys.path[0] == os.getcwd() and not os.path.isdir("simgap"):
+    del sys.path[0]  # python -m put the current folder there, which may be somebody's data: a numpy.py in it is not to be run
 
+from simgap.cli import main
 
-def main() -> int:
-    """Run one command and return its exit code."""
-    interrupts.install(sys.argv[1:])
-    from simgap.cli import main as run
-
-    code = run()
-    interrupts.leaving(code)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

@@ -21,7 +21,7 @@ from simgap.policies.bridges.lerobot_checkpoint import (
     Checkpoint,
     read_checkpoint,
     require_fits,
-    require_registered_steps,
+    require_runs_nothing_named,
     require_same_names,
     require_scaled,
     training_data,
@@ -169,7 +169,7 @@ def open_lerobot(file: PolicyFile) -> LerobotPolicy:
     """
     interface = read_interface(file)
     spec, checkpoint = _read(file)
-    require_registered_steps(checkpoint)
+    require_runs_nothing_named(checkpoint)
     stamp = stamp_lerobot(file)
     request = {
         "do": "open",

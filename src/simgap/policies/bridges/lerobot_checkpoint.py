@@ -21,6 +21,13 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {"MEAN_STD": ("mean", "std"), "MIN_
 _SCALED = ("VISUAL", "STATE", "ACTION")
 
 
+PLAIN_TYPES = frozenset({"act", "diffusion", "multi_task_dit", "pi0", "pi05", "smolvla", "tdmpc", "vqbet"})
+"""Policy types whose own code loads weights and tokenizers and runs nothing that a config names. Not so pi0_fast and groot: both load
+processors with ``trust_remote_code`` from where their config says."""
+REMOTE_CODE_STEPS = frozenset({"action_tokenizer_processor"})
+"""Processor steps whose ``trust_remote_code`` is true unless they say otherwise."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
     """What ``config.json`` says of a policy."""
@@ -81,22 +88,32 @@ def read_checkpoint(path: Path) -> Checkpoint:
         ) from error
 
 
-def require_registered_steps(checkpoint: Checkpoint) -> None:
-    """Raise where a processor of a checkpoint names a class to import instead of a step that lerobot has registered.
+def require_runs_nothing_named(checkpoint: Checkpoint) -> None:
+    """Raise where loading a checkpoint would run what its files name.
 
-    lerobot's ``from_pretrained`` imports the module of ``"class": "module.Class"`` and calls the class with the step's ``config``.
+    lerobot's ``from_pretrained`` imports the module of a step's ``"class": "module.Class"`` and calls the class with the step's ``config``; a
+    step with ``trust_remote_code``, and some policy types themselves, run code out of the folder or repository that a file names.
 
     Raises:
-        UntrustedError: names the class and the file.
+        UntrustedError: says what and which file.
         DataError: a file that cannot be read.
     """
+    if checkpoint.type not in PLAIN_TYPES:
+        instead = f"known to run nothing by themselves are {', '.join(sorted(PLAIN_TYPES))}"
+        require_allowed(checkpoint.type, what="a policy type that may run code out of its config", by=checkpoint.path / CONFIG, instead=instead)
     for file in sorted(checkpoint.path.glob("policy_*processor*.json")):
         data = read_json(file)
         steps = data.get("steps") if isinstance(data, dict) else None
         for step in steps if isinstance(steps, list) else ():
-            if not isinstance(step, dict) or not isinstance(step.get("registry_name"), str):
+            registered = step.get("registry_name") if isinstance(step, dict) else None
+            if not isinstance(registered, str):
                 named = step.get("class") if isinstance(step, dict) else step
                 require_allowed(str(named), what="a class to import and call", by=file, instead="save the processors again with registered steps only")
+                continue
+            settings = step.get("config")
+            trusts = settings.get("trust_remote_code", registered in REMOTE_CODE_STEPS) if isinstance(settings, dict) else registered in REMOTE_CODE_STEPS
+            if trusts is not False:
+                require_allowed(registered, what="a step with trust_remote_code", by=file, instead="set its trust_remote_code to false")
 
 
 def require_fits(checkpoint: Checkpoint, interface: Interface, images: Sequence[tuple[str, str]], *, resize: bool) -> None:

@@ -9,7 +9,7 @@ checkpoint from its own with vla-eval's ``model_servers/openvla.py``, and use a 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -78,12 +78,14 @@ class LoadSpec:
         self._require_no_imports()
 
     def _require_no_imports(self) -> None:
-        """Raise where the adapter's config names a module that PEFT would import (``megatron_core``).
+        """Raise where a config names what would be imported or fetched: kernels (``attn_implementation``), or a module of PEFT (``megatron_core``).
 
         Raises:
             UntrustedError: names it.
             DataError: a config that cannot be read.
         """
+        for named in _kernels(self.config):
+            require_allowed(named, what="code to fetch (attn_implementation)", by=self.model / CONFIG, instead="remove it: eager is the default")
         if self.adapter is None:
             return
         file = self.adapter / ADAPTER_CONFIG
@@ -174,6 +176,19 @@ def _model_class(transformers: ModuleType, spec: LoadSpec) -> Any:
             dynamic = importlib.import_module("transformers.dynamic_module_utils")
             return dynamic.get_class_from_dynamic_module(own[name], spec.model, local_files_only=True)
     return next(getattr(transformers, name) for name in AUTO_CLASSES if hasattr(transformers, name))
+
+
+def _kernels(config: Any) -> Iterator[str]:
+    """Yield the repositories of code that a config of transformers names for its attention or experts."""
+    if isinstance(config, Mapping):
+        for name, value in config.items():
+            if str(name).strip("_").removesuffix("_internal").endswith("_implementation"):
+                yield from (v for v in (value.values() if isinstance(value, Mapping) else [value]) if isinstance(v, str) and "/" in v)
+            else:
+                yield from _kernels(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _kernels(value)
 
 
 def _transformers() -> ModuleType:
