@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simgap.cli import main
@@ -413,3 +414,33 @@ def test_an_export_holds_the_same_rows_in_every_form(run_folder: Path, tmp_path:
     assert main(["ledger", "export", str(run_folder), "--format", "csv", "--out", str(tmp_path / "rows.csv")]) == 0
     table = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
     assert [(int(r["id"]), r["hash"], json.loads(r["payload"])) for r in table] == [(r.id, r.hash, r.payload) for r in rows]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_damage_to_the_bytes_passes_for_other_rows_or_ends_in_anything_but_one_line(
+    finished: Path, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What lies in unused bytes changes nothing; all else is found."""
+    rng = np.random.default_rng(seed)
+    with Ledger(finished / "ledger.db", create=False) as ledger:
+        rows = ledger.rows()
+    for attempt in range(8):
+        data = bytearray((finished / "ledger.db").read_bytes())
+        start, length = int(rng.integers(len(data))), int(rng.choice([1, 1, 8, 300, 5000]))
+        if attempt % 4 == 0:
+            del data[start : start + length]
+        elif attempt % 4 == 1:
+            data[start:start] = rng.bytes(length)
+        else:
+            start = start if attempt % 4 == 2 else start % 100  # the header
+            data[start : start + length] = rng.bytes(len(data[start : start + length]))
+        path = tmp_path / f"{attempt}.db"
+        path.write_bytes(data)
+        code = verify(path)
+        error = capsys.readouterr().err
+        assert code in (0, 1, 3)
+        assert "defect" not in error
+        assert error.count("\n") == (1 if code == 3 else 0)
+        if code == 0:
+            with Ledger(path, create=False) as ledger:
+                assert ledger.rows() == rows

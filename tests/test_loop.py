@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from canary import MAKER, Canary
 from simgap.checks.base import Cause
 from simgap.cli import main
 from simgap.diagnosis import Diagnosis, diagnose
@@ -285,6 +286,8 @@ def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_p
     assert any("renderer=" in c for check in model.diagnosis.checks for c in check.shared_assumptions)
 
 
+VERBS = ("report", "diagnose", "target")
+"""They read a run in one way; each edit is tried on one of them."""
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "diagnosis is not the one": lambda run: run["diagnosis"].update(cause="camera_shift"),
     "diagnosis is not": lambda run: run["diagnosis"]["checks"][0].update(verdict="broken"),
@@ -324,11 +327,10 @@ def test_no_verb_reads_a_run_whose_run_json_says_other_things_than_its_ledger(
     EDITS[said](run)
     (tmp_path / "run.json").write_text(json.dumps(run))
     shutil.copy(result.folder / "ledger.db", tmp_path)
-    for verb in ("report", "diagnose", "target"):
-        assert main([verb, str(tmp_path)]) == 3
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
+    assert main([VERBS[list(EDITS).index(said) % 3], str(tmp_path)]) == 3
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
 
 
@@ -364,13 +366,10 @@ FORGERIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
 """What -> the row of the ledger, and what it says instead; all files of the folder agree."""
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-def test_a_run_folder_that_says_odd_things_everywhere_ends_in_one_line(
-    result: TurnResult, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key, change = FORGERIES[what]
+def forge(result: TurnResult, folder: Path, key: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write a run of which one row says something else, and all files agree."""
     run = json.loads((result.folder / "run.json").read_text())
-    with Ledger(tmp_path / "ledger.db") as ledger:
+    with Ledger(folder / "ledger.db") as ledger:
         for row in rows_of(result.folder):
             payload = json.loads(canonical_json(row.payload))
             if row.key == key:
@@ -380,12 +379,30 @@ def test_a_run_folder_that_says_odd_things_everywhere_ends_in_one_line(
             if row.kind is not RowKind.SEAL_OPENED:  # it would no longer fit its commitment
                 ledger.append(row.kind, payload, row.evidence, key=row.key)
         run |= {"ledger_head": ledger.head_text, "gap": None}
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    for verb in ("report", "diagnose", "target"):
-        assert main([verb, str(tmp_path)]) == 3
-        error = capsys.readouterr().err
-        assert "defect" not in error
-        assert error.count("\n") == 1
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_runs_code_that_the_ledger_of_a_run_names(result: TurnResult, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    canary = Canary(tmp_path / "canary")
+    monkeypatch.chdir(canary.folder)
+    monkeypatch.syspath_prepend(str(canary.folder))
+    (tmp_path / "run").mkdir()
+    forge(result, tmp_path / "run", "seal", lambda row: row["spec"].update(env=MAKER))
+    assert main([verb, str(tmp_path / "run")]) in (2, 3)
+    assert not canary.sang
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_run_folder_that_says_odd_things_everywhere_ends_in_one_line(
+    result: TurnResult, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(result, tmp_path, *FORGERIES[what])
+    assert main([VERBS[list(FORGERIES).index(what) % 3], str(tmp_path)]) == 3
+    error = capsys.readouterr().err
+    assert "defect" not in error
+    assert error.count("\n") == 1
     assert main(["ledger", "show", str(tmp_path)]) == 0
 
 

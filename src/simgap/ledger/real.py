@@ -43,6 +43,8 @@ ROBOTS = frozenset(
 """Kinds of robot that are hardware, letter by letter. A driver adds its kind here."""
 STAMP_FIELDS = frozenset({"evidence", "robot", "env", "horizon_steps", "rate_hz", "image_size", "clock", "policy", "executor", "replay_of", "plan"})
 """What the stamp of a real log may hold; ``engine``, ``renderer``, a simulated ``judge`` or ``seal`` is not among it."""
+PLAN_FIELDS = frozenset({"name", "conditions", "commands"})
+"""What the plan in such a stamp may hold."""
 CLOCKS = ("robot", "host")
 JUDGES = ("operator", "external judge")
 ATTESTATION = "meta/attestation.json"
@@ -155,7 +157,10 @@ def _require_hardware(log: Path, dataset: Dataset) -> None:
 
     stamp = dataset.spec.stamp
     fields = stamp.fields
+    plan = fields.get("plan", {})
     foreign = sorted(set(fields) - STAMP_FIELDS)
+    foreign += sorted(f"plan.{name}" for name in set(plan) - PLAN_FIELDS) if isinstance(plan, Mapping) else ["a plan without fields"]
+    foreign += sorted(name for name, value in fields.items() if isinstance(value, (Mapping, list)) and name not in ("robot", "plan"))
     if stamp.kind != TRIALS or fields.get("evidence") != str(EvidenceKind.REAL):
         raise DataError(f"{log} is stamped as {stamp.kind} with evidence {fields.get('evidence')!r:.40}, not as trials with real evidence")
     if foreign:

@@ -19,6 +19,7 @@ from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Row
+from simgap.ledger.heads import LEDGER_FILE
 from simgap.loop.shapes import diagnosis_from, require_factors, spec_from
 from simgap.loop.spec import TurnSpec
 from simgap.policies.checkpoint import read_card
@@ -74,7 +75,7 @@ def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
         spec = spec_from(begun["spec"])
         diagnosis = diagnosis_from(by_key["diagnosis"]) if "diagnosis" in by_key else None
         plan = read_plan(by_key["plan"]) if "plan" in by_key else None
-        require_factors(make_env(spec.env, render=False).factor_space, diagnosis, plan)
+        require_factors(make_env(spec.env, render=False, by=folder / LEDGER_FILE).factor_space, diagnosis, plan)
         return Recorded(
             spec=spec,
             ranges=FactorRanges.from_json(begun["ranges"]),
