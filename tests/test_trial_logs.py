@@ -273,3 +273,22 @@ def test_a_copy_or_an_earlier_export_of_a_log_is_counted_once(tmp_path: Path) ->
     report = checked(tmp_path)
     assert arm(report, "act") == (7, 10)
     assert [f.code for f in report.findings].count("trials_twice") == 2
+
+
+@pytest.mark.parametrize("name", ["trial_{}", "success_{}", "run {}", "{}"])
+def test_repeated_trials_side_by_side_are_trials_of_their_row(name: str, tmp_path: Path) -> None:
+    header = ",".join(["policy", *(name.format(i + 1) for i in range(4))])
+    report = log(tmp_path, csv(header, [["a", 1, 0, 1, 1], ["b", 0, 0, 1, ""]]))
+    assert (arm(report, "a"), arm(report, "b")) == ((3, 4), (1, 3))
+
+
+@pytest.mark.parametrize("unknown", ["?", "unclear", "tbd", ""])
+def test_what_is_not_known_is_missing_and_no_failure(unknown: str, tmp_path: Path) -> None:
+    report = log(tmp_path, csv("trial,outcome", [[0, "success"], [1, "dropped"], [2, unknown], [3, "slipped"], [4, "success"]]))
+    assert arm(report) == (2, 4)
+    assert "outcomes_missing" in loud(report)
+
+
+def test_an_audit_by_its_name_alone_is_a_scoring(tmp_path: Path) -> None:
+    report = log(tmp_path, csv("episode,success,audit", [[i, k, int(k and i % 2)] for i, k in enumerate(K)]))
+    assert next(f for f in report.findings if f.code == "outcome_contradicted").numbers["failures"]["audit"] == sum(not (k and i % 2) for i, k in enumerate(K))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simgap.checks.foreign_tables import TextTable, is_missing
@@ -42,6 +43,17 @@ class Outcomes:
     """Arm and its column, where one row holds the outcomes of several arms on one scene."""
 
 
+def repeated_columns(table: TextTable) -> tuple[str, ...]:
+    """Return columns that hold repeated trials of their row, ``trial_1``, ``trial_2`` ..., none unless there are several and all hold outcomes."""
+    numbered = [c for c in table.columns if re.fullmatch(r"((trial|run|rollout|episode|success|attempt|rep|repeat|ep|t|outcome|result)_?)?\d+", key(c))]
+    return tuple(numbered) if len(numbered) > 1 and all(_all_outcomes(table, c) for c in numbered) else ()
+
+
+def _all_outcomes(table: TextTable, column: str) -> bool:
+    said = [outcome_of(c) for c in table.column(column)]
+    return None not in said and any(s is not Said.MISSING for s in said)
+
+
 def outcomes_of(table: TextTable) -> Outcomes:
     """Sort the outcome columns of a table into the one that counts, other scorings, parts of the task, and arms side by side."""
     found = {c: key(c).split("_") for c in table.columns if _is_outcome(table, c)}
@@ -52,7 +64,8 @@ def outcomes_of(table: TextTable) -> Outcomes:
     arms = [(("_".join(rest[c])), c) for c in rest if rest[c] and c not in judged and c not in parts]
     if main:
         best = next((c for name in SUCCESS for c in main if key(c) == name), main[0])
-        others = [c for c in (*main, *judged) if c != best]
+        audits = [c for c in table.columns if c not in found and set(key(c).split("_")) & set(_INDEPENDENT) and _all_outcomes(table, c)]
+        others = [c for c in (*main, *judged, *audits) if c != best]
         return Outcomes(main=best, others=tuple(others), parts=tuple([*parts, *(c for _, c in arms)]))
     if len(arms) > 1 and len({a for a, _ in arms}) == len(arms):
         return Outcomes(others=tuple(judged), parts=tuple(parts), arms=tuple(arms))

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from simgap.checks.foreign_tables import TextTable, as_number, is_missing
 from simgap.checks.foreign_trial_counts import count_columns
-from simgap.checks.foreign_trial_roles import ENDS, MODE, STAGE, STRATUM, TRIAL, Outcomes, arm_columns, find, outcomes_of, start_columns
+from simgap.checks.foreign_trial_roles import ENDS, MODE, STAGE, STRATUM, TRIAL, Outcomes, arm_columns, find, outcomes_of, repeated_columns, start_columns
 from simgap.checks.foreign_trial_wide import ARM as WIDE_ARM
-from simgap.checks.foreign_trial_wide import ROW, to_long
+from simgap.checks.foreign_trial_wide import ROW, to_long, unfolded
 from simgap.checks.foreign_trial_words import VOID, Said, ended_by_time, is_no_code, key, outcome_of, plain, yes_no
 
 _VALID = ("valid", "is_valid", "reset_ok", "reset_success", "counts")
@@ -120,6 +120,8 @@ class TrialTable:
 
 def read_trials(table: TextTable) -> TrialTable | None:
     """Name the columns of a table of trials by their use, None where it is no such table."""
+    if repeated := repeated_columns(table):
+        table = unfolded(table, repeated)
     outcomes = outcomes_of(table)
     if outcomes.arms:
         long, wide = to_long(table, outcomes.arms)

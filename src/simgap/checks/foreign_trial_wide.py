@@ -12,6 +12,15 @@ ROW = "scene_row"
 """Number of the row that two trials share: they started alike."""
 
 
+def unfolded(table: TextTable, repeated: tuple[str, ...]) -> TextTable:
+    """Return a table of repeated trials side by side with one row for each trial; blank cells are trials that were not run."""
+    at = {c: k for k, c in enumerate(table.columns)}
+    common = [c for c in table.columns if c not in repeated]
+    rows = [(*(row[at[c]] for c in common), name, row[at[name]]) for row in table.rows for name in repeated if row[at[name]].strip()]
+    note = f"columns {repeated[0]} to {repeated[-1]} hold repeated trials of their row"
+    return replace(table, columns=(*common, "repeat", "success"), rows=tuple(rows), notes=(*table.notes, note))
+
+
 def to_long(table: TextTable, arms: tuple[tuple[str, str], ...]) -> tuple[TextTable, dict[str, list[str]]]:
     """Return the table with one row for each arm and scene, and the columns that were read for each arm.
 

@@ -70,6 +70,7 @@ _NO: tuple[str, ...] = (
 )
 _NO = (*_NO, "0%", "0 %", "timeout", "time_limit", "time limit", "timed out")
 _PARTIAL = ("0.5", ".5", "1/2", "½", "half", "partial", "partial success", "partially", "semi", "50%", "50 %", "partiel")
+_UNKNOWN = ("?", "??", "unknown", "unclear", "unsure", "undecided", "maybe", "tbd", "todo", "pending", "skipped", "skip", "not run", "x?")
 VOID = re.compile(r"\b(infra\w*|void|voided|aborted|abort|invalid|excluded|discarded|scrapped|reset[ _-]?(fail\w*|error))\b", re.IGNORECASE)
 _NO_CODE: tuple[str, ...] = (
     "success",
@@ -117,7 +118,7 @@ def key(name: str) -> str:
 def outcome_of(cell: str) -> Said | None:
     """Return what a cell says of an outcome; None where it says nothing that is known."""
     word = cell.strip().lower().rstrip(".!")
-    if is_missing(cell):
+    if is_missing(cell) or word in _UNKNOWN or not word:
         return Said.MISSING
     if word in _PARTIAL:
         return Said.PARTIAL
