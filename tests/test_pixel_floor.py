@@ -118,6 +118,7 @@ def test_a_probe_places_a_visible_target_and_an_invisible_one_no_better_than_bli
     assert seen.blind_median_mm > 40.0
     assert unseen.median_mm > 0.7 * unseen.blind_median_mm
     assert judge([unseen], 0.015)[0] is FloorVerdict.FAIL
+    assert seen.median_interval_mm is not None
     low, high = seen.median_interval_mm
     assert low <= seen.median_mm <= high
 

@@ -17,7 +17,7 @@ from simgap.statistics import (
     cluster_bootstrap,
     clustered_rate,
     design_effect,
-    newcombe_difference,
+    miettinen_nurminen,
     wilson,
 )
 
@@ -143,7 +143,7 @@ def test_the_average_over_tasks_does_not_move_with_the_mix_of_trials() -> None:
     assert average_rate([(9, 10), (1, 10)]).point == pytest.approx(average_rate([(90, 100), (1, 10)]).point)
     assert average_rate([(9, 10), (1, 10)], weights=[3, 1]).point == pytest.approx(0.7)
     assert average_rate([(7, 10)]).low == pytest.approx(wilson(7, 10).low)
-    difference, alone = average_difference([(7, 10)], [(3, 9)]), newcombe_difference(7, 10, 3, 9)
+    difference, alone = average_difference([(7, 10)], [(3, 9)]), miettinen_nurminen(7, 10, 3, 9, small_sample=False)
     assert (difference.low, difference.high) == pytest.approx((alone.low, alone.high))
     both = average_difference([(7, 10), (5, 10)], [(3, 9), (5, 10)])
     mirror = average_difference([(3, 9), (5, 10)], [(7, 10), (5, 10)])

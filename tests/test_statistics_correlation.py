@@ -216,18 +216,19 @@ def test_shared_start_conditions_narrow_the_interval_that_separate_noise_would_g
     assert together.high is not None
     assert apart.low is not None
     assert apart.high is not None
-    assert together.high - together.low < 0.2 * (apart.high - apart.low)
+    assert together.high - together.low < apart.high - apart.low
+    assert together.high >= 3.0 / 40  # forty conditions without a difference leave one of a few points possible
 
 
 def test_the_interval_over_conditions_covers_the_bias_of_a_simulator() -> None:
     rng, inside = np.random.default_rng(88), 0
-    for _ in range(120):
+    for _ in range(60):
         real, sim = _world(rng, shared=0.7)
-        bias = agreement_by_condition(real=real, sim=sim, rng=rng, draws=300).bias
+        bias = agreement_by_condition(real=real, sim=sim, rng=rng, draws=2).bias
         assert bias.low is not None
         assert bias.high is not None
         inside += bias.low <= 0.0 <= bias.high
-    assert inside / 120 > 0.88
+    assert inside / 60 > 0.88
 
 
 def test_voids_and_missing_conditions_are_left_out_of_the_rates() -> None:

@@ -85,8 +85,8 @@ class PhaseError:
     phase: str
     n: int
     median_mm: float
-    median_interval_mm: tuple[float, float]
-    """95 %, from order statistics: no distribution is assumed."""
+    median_interval_mm: tuple[float, float] | None
+    """95 %, from order statistics: no distribution is assumed. None of fewer than six scenes."""
     p90_mm: float
     placed: Estimate
     """Scenes whose error is at most the task's tolerance; Wilson."""
@@ -233,11 +233,14 @@ def held_out_errors(predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: 
     return found
 
 
-def _median_interval(values: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the 95 % interval of a median: the order statistics between which it lies by the binomial law."""
+def _median_interval(values: NDArray[np.floating[Any]]) -> tuple[float, float] | None:
+    """Return the 95 % interval of a median: the order statistics between which it lies by the binomial law; None of fewer than six values.
+
+    Of five values even the whole range holds the median in 94 % of cases only.
+    """
     ordered = np.sort(values)
     below = int(binom.ppf(0.025, len(ordered), 0.5))
-    return float(ordered[max(below - 1, 0)]), float(ordered[min(len(ordered) - below, len(ordered) - 1)])
+    return (float(ordered[below - 1]), float(ordered[len(ordered) - below])) if below >= 1 else None
 
 
 def blind_guess(train: ProbeSet, asked: ProbeSet) -> NDArray[np.float32]:

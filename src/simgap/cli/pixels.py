@@ -141,11 +141,12 @@ def _print(console: Console, report: FloorReport, plot: Path | None) -> None:
     for size in report.sizes:
         for k, e in enumerate(size.errors):
             lead = (f"{size.size_px} px", str(size.verdict)) if k == 0 else ("", "")
-            low, high = e.median_interval_mm
+            known = e.median_interval_mm
+            interval = f"no interval of {e.n} scenes" if known is None else f"{known[0]:.1f}-{known[1]:.1f}"
             table.add_row(
                 *lead,
                 e.phase,
-                f"{e.median_mm:.1f} mm ({low:.1f}-{high:.1f})",
+                f"{e.median_mm:.1f} mm ({interval})",
                 f"{e.p90_mm:.1f} mm",
                 f"{e.blind_median_mm:.1f} mm",
                 f"{e.placed.successes}/{e.placed.n}",

@@ -22,7 +22,8 @@ def plot_floor(report: FloorReport, path: Path) -> None:
     for k, phase in enumerate(dict.fromkeys(e.phase for s in report.sizes for e in s.errors)):
         errors = [next(e for e in s.errors if e.phase == phase) for s in report.sizes]
         middle = [e.median_mm for e in errors]
-        spread = [[m - e.median_interval_mm[0] for m, e in zip(middle, errors, strict=True)], [e.p90_mm - m for m, e in zip(middle, errors, strict=True)]]
+        lows = [e.median_mm if e.median_interval_mm is None else e.median_interval_mm[0] for e in errors]
+        spread = [[m - low for m, low in zip(middle, lows, strict=True)], [e.p90_mm - m for m, e in zip(middle, errors, strict=True)]]
         axes.errorbar(sizes, middle, yerr=spread, marker="o", capsize=3, color=f"C{k}", label=f"{phase}: median, up to the 90th percentile")
         axes.plot(sizes, [e.blind_median_mm for e in errors], linestyle=":", color=f"C{k}", label=f"{phase}: guessing from the encoders")
     axes.axhline(report.tolerance_mm, color="black", linewidth=1, linestyle="--", label=f"tolerance {report.tolerance_mm:g} mm")

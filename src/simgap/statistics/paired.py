@@ -173,6 +173,8 @@ def newcombe_paired(n11: int, n10: int, n01: int, n00: int, confidence: float = 
 def tango_interval(n10: int, n01: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return Tango's score interval for (n10 - n01) / n: all differences that the score test does not reject.
 
+    For 95 % it covers .93 at worst of the chances tried at 10 to 40 pairs.
+
     Needs n >= 1. Ends at exactly -1 or 1 where no difference up to there is rejected.
     """
     n10, n01, n = discordant_of(n10, n01, n, confidence)

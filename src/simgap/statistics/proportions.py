@@ -59,8 +59,8 @@ def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
     """Return a success rate with its Wilson (1927) score interval.
 
     Population: independent trials with one success probability. Assumes a fixed n chosen before looking; it is not valid
-    for stopping when the result pleases. Covers the nominal rate on average over p and can dip below it near 0 and 1:
-    for display and for comparison, not for a guarantee.
+    for stopping when the result pleases. Covers the nominal rate on average over p and can dip below it near 0 and 1
+    (for 95 %: .83 at worst from 5 trials on): for display and for comparison, not for a guarantee.
 
     At n = 0 the interval is undefined and the reason says so. At n = 1 it is defined and very wide (0/1: 0 to .79).
     0/n has lower end exactly 0 and n/n upper end exactly 1.
@@ -94,7 +94,7 @@ def jeffreys(k: int, n: int, confidence: float = 0.95) -> Estimate:
     """Return a success rate with its Jeffreys interval: equal tails of the Beta(k + 1/2, n - k + 1/2) posterior.
 
     Population: independent trials with one success probability. Assumes a fixed n chosen before looking. Covers the nominal
-    rate on average, as Wilson's does, with shorter intervals near 0 and 1 and lower worst cases: for display.
+    rate on average, as Wilson's does, with shorter intervals near 0 and 1 (for 95 %: .87 at worst from 5 trials on): for display.
 
     At n = 0 the interval is undefined and the reason says so. 0/n has lower end exactly 0 and n/n upper end exactly 1, the
     rule of Brown, Cai and DasGupta, Statistical Science 16 (2001) 101-133; the plain posterior quantile there would exclude

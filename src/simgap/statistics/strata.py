@@ -10,50 +10,55 @@ from scipy.optimize import brentq
 from scipy.special import rel_entr
 
 from simgap.errors import UsageError
-from simgap.statistics.comparisons import Difference, newcombe_difference
-from simgap.statistics.counts import check_confidence, check_counts, number_rows
-from simgap.statistics.proportions import IntervalMethod, clopper_pearson, wilson
+from simgap.statistics.combination import score_ends
+from simgap.statistics.comparisons import Difference
+from simgap.statistics.counts import Floats, check_confidence, check_counts, number_rows
+from simgap.statistics.proportions import IntervalMethod, clopper_pearson
 from simgap.statistics.quantities import Quantity
 
 
 def average_rate(
-    tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] | None = None, confidence: float = 0.95, interval: IntervalMethod = wilson
+    tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] | None = None, confidence: float = 0.95, interval: IntervalMethod | None = None
 ) -> Quantity:
     """Return the average success rate over tasks, each with the same weight unless told otherwise.
 
-    The interval joins the tasks' own intervals (MOVER): the distance of each end is the root of the sum of the squared weighted distances.
-    For display: of Wilson's it covers the nominal rate on average and less where all rates are near 0 or 1 (measured for 95 %: .91 with ten
-    tasks of ten trials at .99). To decide use :func:`average_rate_exact`. Pooling the counts instead weighs tasks by their trials, and the
-    average then changes with the mix.
+    Score interval: the averages that are not rejected with the rates that fit best with them. For display: it covers the nominal rate on
+    average and less where all rates are near 0 or 1 and trials are few (for 95 %: .85 with three tasks of five trials at .99). To decide use
+    :func:`average_rate_exact`. Pooling the counts instead weighs tasks by their trials, and the average then changes with the mix.
 
     Population: these tasks, fixed; independent trials within and between them, fixed n each. It is about these tasks, not about tasks in general.
-    Undefined with no task, and when a task has no trial: leave it out openly. One task gives its own interval. 0/n everywhere has lower
+    Undefined with no task, and when a task has no trial: leave it out openly. One task gives Wilson's interval. 0/n everywhere has lower
     end 0, n/n everywhere upper end 1, and neither has an empty interval.
-
-    Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693-1702.
 
     Args:
         tasks: (successes, trials) of each task.
-        weights: positive, one a task; they are scaled to add up to 1.
+        weights: positive, one for each task; they are scaled to add up to 1.
         confidence: two-sided level.
-        interval: of one task.
+        interval: join the tasks' own intervals of this kind instead (MOVER, Zou and Donner 2008), which is too short with many small tasks.
     """
     check_confidence(confidence)
-    estimates = [interval(k, n, confidence) for k, n in _tasks(tasks)]
-    joined = estimates[0].method if estimates else "Wilson"
-    method, name, total = f"MOVER of {joined} intervals over {len(tasks)} tasks", "average success rate", sum(e.n for e in estimates)
-    shares = _shares(weights, len(tasks))
-    point, low, high = 0.0, 0.0, 0.0
-    for share, estimate in zip(shares, estimates, strict=True):
+    counts = _tasks(tasks)
+    how = "score interval" if interval is None else "MOVER of the tasks' intervals"
+    method, name, total = f"{how} over {len(counts)} tasks", "average success rate", sum(n for _, n in counts)
+    shares = _shares(weights, len(counts))
+    if not counts or min(n for _, n in counts) == 0:
+        reason = "a task has no trial" if counts else "no task"
+        return Quantity(name=name, n=total, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason)
+    point = min(sum(share * k / n for share, (k, n) in zip(shares, counts, strict=True)), 1.0)
+    low, high = combined_ends(counts, np.array(shares), confidence) if interval is None else _joined(counts, shares, interval, confidence)
+    return Quantity(name=name, n=total, point=point, low=max(low, 0.0), high=min(high, 1.0), method=method, confidence=confidence)
+
+
+def _joined(counts: Sequence[tuple[int, int]], shares: Sequence[float], interval: IntervalMethod, confidence: float) -> tuple[float, float]:
+    point, down, up = 0.0, 0.0, 0.0
+    for share, (k, n) in zip(shares, counts, strict=True):
+        estimate = interval(k, n, confidence)
         if estimate.point is None or estimate.low is None or estimate.high is None:
-            return Quantity(name=name, n=total, point=None, low=None, high=None, method=method, confidence=confidence, reason="a task has no trial")
+            raise UsageError(f"an interval of {k} of {n} is undefined: {estimate.reason}")
         point += share * estimate.point
-        low += (share * (estimate.point - estimate.low)) ** 2
-        high += (share * (estimate.high - estimate.point)) ** 2
-    if not tasks:
-        return Quantity(name=name, n=0, point=None, low=None, high=None, method=method, confidence=confidence, reason="no task")
-    ends = (max(point - math.sqrt(low), 0.0), min(point + math.sqrt(high), 1.0))
-    return Quantity(name=name, n=total, point=point, low=ends[0], high=ends[1], method=method, confidence=confidence)
+        down += (share * (estimate.point - estimate.low)) ** 2
+        up += (share * (estimate.high - estimate.point)) ** 2
+    return point - math.sqrt(down), point + math.sqrt(up)
 
 
 def average_rate_exact(tasks: Sequence[tuple[int, int]], *, weights: Sequence[float] | None = None, confidence: float = 0.95) -> Quantity:
@@ -109,32 +114,34 @@ def average_difference(
 ) -> Difference:
     """Return the average over tasks of new rate minus old rate, from independent arms, task by task.
 
-    Joins the tasks' Newcombe intervals (MOVER). Population and limits as :func:`average_rate`; tasks must be listed in the same order for
-    both arms. Undefined with no task or when an arm has no trial in a task.
+    Score interval, as :func:`average_rate`; what it covers is measured in ``docs/studies/coverage.md``. Population and limits as there; tasks must be
+    listed in the same order for both arms. One task gives Mee's interval. Undefined with no task or when an arm has no trial in a task.
 
     Args:
         new: (successes, trials) of the new arm in each task.
         old: the same for the old arm.
-        weights: positive, one a task; they are scaled to add up to 1.
+        weights: positive, one for each task; they are scaled to add up to 1.
         confidence: two-sided level.
     """
     check_confidence(confidence)
-    new, old = _tasks(new), _tasks(old)
-    if len(new) != len(old):
-        raise UsageError(f"{len(new)} tasks against {len(old)}: expected the same tasks in the same order for both arms")
-    method, total = f"MOVER of Newcombe intervals over {len(new)} tasks", sum(n for _, n in (*new, *old))
-    shares, point, low, high = _shares(weights, len(new)), 0.0, 0.0, 0.0
-    for share, (k1, n1), (k2, n2) in zip(shares, new, old, strict=True):
-        part = newcombe_difference(k1, n1, k2, n2, confidence)
-        if part.point is None or part.low is None or part.high is None:
-            return Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="an arm has no trial in a task", n=total)
-        point += share * part.point
-        low += (share * (part.point - part.low)) ** 2
-        high += (share * (part.high - part.point)) ** 2
-    if not new:
-        return Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="no task", n=0)
-    ends = (max(point - math.sqrt(low), -1.0), min(point + math.sqrt(high), 1.0))
-    return Difference(point=point, low=ends[0], high=ends[1], method=method, confidence=confidence, n=total)
+    first, second = _tasks(new), _tasks(old)
+    if len(first) != len(second):
+        raise UsageError(f"{len(first)} tasks against {len(second)}: expected the same tasks in the same order for both arms")
+    method, total = f"score interval over {len(first)} tasks", sum(n for _, n in (*first, *second))
+    shares = np.array(_shares(weights, len(first)))
+    if not first or min(n for _, n in (*first, *second)) == 0:
+        reason = "an arm has no trial in a task" if first else "no task"
+        return Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason=reason, n=total)
+    point = float(sum(share * (a / n - b / m) for share, (a, n), (b, m) in zip(shares, first, second, strict=True)))
+    low, high = combined_ends([*first, *second], np.concatenate([shares, -shares]), confidence)
+    return Difference(point=point, low=low, high=high, method=method, confidence=confidence, n=total)
+
+
+def combined_ends(tasks: Sequence[tuple[int, int]], weights: Floats, confidence: float) -> tuple[float, float]:
+    """Return the ends of a weighted sum of independent rates, weights of either sign, by the score test."""
+    counts = np.array(tasks, dtype=float).reshape(-1, 2)
+    used = weights != 0
+    return score_ends(counts[used, 0], counts[used, 1], weights[used], confidence)
 
 
 def _tasks(tasks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
