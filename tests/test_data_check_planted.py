@@ -448,7 +448,7 @@ def test_a_fault_in_the_pictures_is_found(code: str, tmp_path: Path) -> None:
 
 def test_every_code_in_the_source_has_a_planted_fault() -> None:
     folder = Path(next(iter(simgap.checks.__path__)))
-    source = "".join(p.read_text() for pattern in ("data_*.py", "clock_*.py") for p in folder.glob(pattern))
+    source = "".join(p.read_text() for pattern in ("data*.py", "clock_*.py") for p in folder.glob(pattern))
     planted = {*NUMBERS, *FILES, *CAMERA_FILES, *CAMERA_FRAMES, *ELSEWHERE}
     assert set(re.findall(r'code="([a-z_]+)"', source)) <= planted
     built = {"episode_count_mismatch", "frame_count_mismatch"}  # from an f-string

@@ -108,7 +108,7 @@ def test_a_state_is_made_of_commands_only_on_request_and_never_over_a_measured_o
     np.testing.assert_array_equal(episode.state[1:], episode.action[:-1])
     np.testing.assert_array_equal(episode.state[0], episode.action[0])
     assert out.spec.stamp.fields["lineage"][0]["change"]["state_from_action"]
-    assert check_data(out).codes() & {"action_is_next_state", "state_echoes_action"}, "the check says what such a state is"
+    assert check_data(out).codes() & {"state_is_previous_action"}, "the check says what such a state is"
     with pytest.raises(UsageError, match="must not replace that"):
         Converter(open_dataset(write(tmp_path / "a")), Target(state_from_action=True))
 

@@ -284,7 +284,7 @@ def test_a_field_that_is_said_twice_is_refused_for_only_one_would_be_read(tmp_pa
     [
         ({"rate_hz": float("nan")}, "rate of nan Hz"),
         ({"rate_hz": 0}, "rate of 0.0 Hz"),
-        ({"rate_hz": 10**400}, "cannot be read .*OverflowError"),
+        ({"rate_hz": 10**400}, "does not fit 64 bits"),
         ({"dimensions": []}, "at least one"),
         ({"dimensions": [{"name": "a", "unit": "deg", "low": float("-inf"), "high": 1}]}, "from -inf to 1.0"),
         ({"dimensions": [{"name": "a", "unit": "deg", "low": 1, "high": -1}]}, "the lower first"),
@@ -295,7 +295,7 @@ def test_a_field_that_is_said_twice_is_refused_for_only_one_would_be_read(tmp_pa
 )
 def test_a_convention_of_numbers_that_mean_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     spec = ENV.action_spec.to_json() | changes
-    with pytest.raises(ConventionError, match=words):
+    with pytest.raises((ConventionError, DataError), match=words):
         open_policy(written(tmp_path, "ws://127.0.0.1:9", action_spec=spec))
 
 
@@ -304,7 +304,7 @@ def test_a_policy_file_that_never_ends_or_is_no_file_is_one_line(tmp_path: Path)
     endless.symlink_to("/dev/zero")
     os.mkfifo(pipe)
     for path in (endless, pipe):
-        with pytest.raises(DataError, match="is no regular file"):
+        with pytest.raises(DataError, match="expected a regular file"):
             open_policy(path)
 
 
@@ -389,7 +389,7 @@ def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_
         ({"url": f"ws://{'a' * 64}:80"}, "cannot be read"),
         ({"image_layout": "WHC"}, "expected HWC"),
         ({"reply_timeout_s": float("inf")}, "seconds above 0"),
-        ({"reply_timeout_s": 10**400}, "seconds above 0"),
+        ({"reply_timeout_s": 10**400}, "does not fit 64 bits"),
         ({"reply_timeout_s": float("nan")}, "seconds above 0"),
         ({"kind": "openpie"}, "did you mean 'openpi'"),
         ({"env": ..., "state_spec": {}}, "'action_spec' is missing"),
@@ -401,7 +401,7 @@ def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_
     ],
 )
 def test_a_policy_file_that_leaves_something_open_is_refused_before_anybody_is_called(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises((UsageError, DataError), match=words):
         open_policy(written(tmp_path, "ws://127.0.0.1:9" if "url" not in changes else changes.pop("url"), **changes))
 
 

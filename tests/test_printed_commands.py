@@ -22,7 +22,7 @@ COMMAND = re.compile(r"\bsimgap ([a-z]+)\b([^`\"\n;]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 NOT_VERBS = {
     *("is", "has", "says", "writes", "reads", "takes", "itself", "gets", "turns", "runs", "wrote", "knows", "shows", "and"),
-    *("of", "tries", "needs", "reports", "starts", "version"),
+    *("of", "tries", "needs", "reports", "starts", "version", "never"),
 }
 """Words that follow our name where a sentence speaks of it."""
 

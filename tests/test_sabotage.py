@@ -47,8 +47,9 @@ def test_each_fault_changes_its_line_and_no_other(what: str, line: str) -> None:
 
 
 def test_the_same_seed_draws_the_same_faults_and_another_draws_others() -> None:
-    assert sabotage.sample(5, 3) == sabotage.sample(5, 3)
-    assert sabotage.sample(5, 3) != sabotage.sample(5, 4)
+    files = sorted(sabotage.SOURCE.glob("conventions/*.py"))
+    assert sabotage.sample(5, 3, files) == sabotage.sample(5, 3, files)
+    assert sabotage.sample(5, 3, files) != sabotage.sample(5, 4, files)
 
 
 def test_the_tests_of_a_module_are_those_that_import_it_nearest_first() -> None:

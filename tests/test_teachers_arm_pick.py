@@ -171,5 +171,5 @@ def test_a_cube_turned_on_another_face_is_still_picked_up() -> None:
 def test_an_env_without_a_teacher_is_refused_with_what_to_do() -> None:
     env = blind()
     env.name = "stranger"
-    with pytest.raises(UsageError, match="--data"):
+    with pytest.raises(UsageError, match="train on them: simgap train"):
         make_teacher(env)

@@ -87,11 +87,11 @@ def _is_namesake(test: Path, module: str) -> bool:
     return any(word in test.stem for word in module.split(".")[1:])
 
 
-def sample(count: int, seed: int) -> list[tuple[Path, Fault]]:
+def sample(count: int, seed: int, files: Sequence[Path]) -> list[tuple[Path, Fault]]:
     """Draw functions, each with the same chance, and one fault in each."""
     rng = np.random.default_rng(seed)
     inside: dict[tuple[Path, str], list[Fault]] = {}
-    for file in modules().values():
+    for file in files:
         for fault in faults_of(file.read_text()):
             inside.setdefault((file, fault.function), []).append(fault)
     places = list(inside)
@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="which faults (default 0)")
     parser.add_argument("--only", default="", help="files whose path holds this text")
     args = parser.parse_args()
-    drawn = [d for d in sample(args.n, args.seed) if args.only in str(d[0])]
+    drawn = sample(args.n, args.seed, [file for file in modules().values() if args.only in str(file)])
     survivors = []
     for i, trial in enumerate(run(drawn), 1):
         line = f"{trial.file}:{trial.fault.line} {trial.fault.function}: {trial.fault.what}"

@@ -15,7 +15,7 @@ from simgap.statistics.counts import Floats, check_confidence, number_rows, whol
 from simgap.statistics.proportions import clopper_pearson
 from simgap.statistics.quantities import Quantity
 
-_STEPS = 40
+_STEPS = 160
 """Values tried along each family of shares."""
 _EDGE = 1e-12
 LARGEST_CLASSES = 1000
@@ -170,7 +170,7 @@ def _many_ways(counts: Floats, n: int, point: float, rng: np.random.Generator, d
 def _entropy(shares: Floats) -> Floats:
     """Return the entropy over its largest value, ``(..., M)`` to ``(...)``."""
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    value: Floats = np.clip(-(shares * logs).sum(axis=-1) / math.log(shares.shape[-1]), 0.0, 1.0)
+    value: Floats = np.abs(np.clip(-(shares * logs).sum(axis=-1) / math.log(shares.shape[-1]), 0.0, 1.0))  # no -0
     return value
 
 
