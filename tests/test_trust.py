@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ from PIL import Image
 from arm_fixtures import tiny_checkpoint
 from canary import MAKER, Bomb, Canary, everywhere, planted
 from lerobot_fixtures import save_checkpoint
+from simgap import diagnosis
 from simgap.cli import main
 from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.envs.registry import add_env
 from simgap.episodes.video import decode_image
 from simgap.errors import DataError, SimgapError, UntrustedError, UsageError
+from simgap.ledger import Ledger
+from simgap.loop import reporting
 from simgap.policies.bridges.open import open_policy, read_any_card
 from simgap.policies.bridges.openvla_load import LoadSpec
 from simgap.trust import Trust, current, granted, maker_at, makers_file, store_file
@@ -64,7 +68,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_folder(checkpoint: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of which only ``run.json`` is there, with a plan: enough for the verbs that read it to make its env."""
     folder = tmp_path_factory.mktemp("run")
     plan = {"kind": "nothing", "sentence": "-", "ranges": None, "changes": {}, "multipliers": {}, "episodes": 0, "new_share": 0, "noise_deg": 0, "executor": ""}
@@ -75,13 +79,14 @@ def run_folder(checkpoint: Path, dataset: Path, tmp_path_factory: pytest.TempPat
     first = {
         "number": 1,
         "datasets": [str(dataset)],
-        "checkpoint": str(checkpoint),
+        "checkpoint": str(dataset),
         "executor": "receding(5)",
         "screens": [["nominal", str(screen)]],
         "in_use": str(dataset),
         "conditions": str(dataset),
     }
-    diagnosis = {"cause": "policy_overspecialised", "sentence": "-", "results": [], "numbers": {}}
+    words = {"sentence": "-", "remedy": "-", "next_command": "-", "more_trials": 0, "parameters": {}}
+    said = {"cause": "policy_weak", "family": None, "checks": [], **words}
     run = {
         "schema": 1,
         "spec": {"env": "arm-pick"},
@@ -89,13 +94,14 @@ def run_folder(checkpoint: Path, dataset: Path, tmp_path_factory: pytest.TempPat
         "first": first,
         "second": None,
         "replays": str(dataset),
-        "diagnosis": diagnosis,
+        "diagnosis": said,
         "plan": plan,
         "seal": "0" * 64,
         "gap": None,
         "duration_s": 1.0,
     }
     (folder / "run.json").write_text(json.dumps(run))
+    Ledger(folder / "ledger.db").close()
     return folder
 
 
@@ -141,7 +147,7 @@ def test_no_verb_runs_what_a_policy_file_names(kind: str, verb: list[str], canar
     (canary.folder / ".venv-compat" / "bin").mkdir(parents=True)
     (canary.folder / ".venv-compat" / "bin" / "python").symlink_to(canary.program)
     file = canary.folder / "policy.json"
-    plain = policy_fields(kind)
+    plain, second = policy_fields(kind), canary.folder / "second.json"
     variants = [
         plain,
         {**plain, "env": MAKER},
@@ -152,7 +158,8 @@ def test_no_verb_runs_what_a_policy_file_names(kind: str, verb: list[str], canar
     ]
     for fields in variants:
         file.write_text(json.dumps(fields))
-        assert ask(*verb, file) in (0, 1, 2, 3)
+        second.write_text(json.dumps({**fields, "chunk": 2}))
+        assert ask(*verb, file, *([second] if verb == ["select"] else [])) in (0, 1, 2, 3)
         assert "defect" not in capfd.readouterr().err
         assert not canary.sang, (verb, fields)
 
@@ -296,6 +303,22 @@ def test_no_verb_runs_what_a_run_names(verb: list[str], run_folder: Path, canary
         assert not canary.sang
 
 
+def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+    result: Any = SimpleNamespace(spec=SimpleNamespace(env=MAKER), diagnosis=SimpleNamespace(cause="policy_weak"), plan=object())
+    monkeypatch.setattr("simgap.loop.store.load_run", lambda *_, **__: result)
+    assert ask("target", canary.folder) == 2
+    with pytest.raises(UntrustedError, match=r"run\.json"):
+        reporting._plan(result)
+    training: Any = SimpleNamespace(spec=SimpleNamespace(image_size=(48, 48), cameras=()))
+    evidence: Any = SimpleNamespace(env=MAKER, seed=0, workers=0)
+    with pytest.raises(UntrustedError, match=MAKER):
+        diagnosis._pixels(evidence, training, training, ())
+    assert not canary.sang
+    ask("target", canary.folder, "--allow-code")
+    assert canary.sang
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [["screen", "-n", "1"], ["trial", "-n", "1"], ["select"], ["study", "execution"]], ids=" ".join)
 def test_no_verb_runs_what_the_card_of_a_checkpoint_names(verb: list[str], checkpoint: Path, canary: Canary) -> None:
     for change in (lambda v: {**v, "training": {**v["training"], "envs": [MAKER]}}, lambda v: everywhere(v, MAKER)):
@@ -430,7 +453,7 @@ def test_a_worker_is_sent_the_decision_and_makes_none(canary: Canary, monkeypatc
     assert found == ["slider"]
     assert canary.sang
     with pytest.raises(SimgapError, match="unknown env 'slider'"):
-        run_tasks(_maker_of_slider, (None,), [16], workers=1, on_result=found.append)
+        run_tasks(_maker_of_slider, (None,), [16], workers=0, on_result=found.append)
 
 
 @pytest.mark.slow
