@@ -15,14 +15,9 @@ from simgap.cli import main
 FAST = (
     "SO-101, degrees, positional stamps",
     "one camera",
-    "openpi's padding to 32",
     "an object in the jaws",
-    "real clock of a busy loop",
     "ALOHA HDF5, JPEG",
-    "robomimic, absolute poses",
     "tub with pauses, converted",
-    "LeRobot v2.1",
-    "our car-goal",
 )
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from format_builders import write_act, write_robomimic, write_tub
-from remedies import printed_commands, run, run_printed
+from remedies import printed_commands, run, run_printed, thinned
 from simgap.checks.data import Severity, check_data
 from simgap.cli import main
 from simgap.episodes.convert import Target, convert_dataset
@@ -109,7 +109,7 @@ CHECKED: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", thinned(CHECKED, ("units of an arm", "float32 dates", "a tub stamped when written")))
 def test_a_command_that_the_check_prints_works_and_its_finding_is_gone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     build, code = CHECKED[name]
@@ -210,7 +210,7 @@ MERGED: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MERGED)
+@pytest.mark.parametrize("name", thinned(MERGED, ("two tubs", "a unit and none")))
 def test_what_a_refused_merge_prints_leads_to_a_merge(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = MERGED[name]
     attempts = merged_at_last([one(tmp_path / "a"), other(tmp_path / "b")], tmp_path / "m", capsys)
@@ -223,6 +223,7 @@ def test_merge_takes_the_task_it_asks_for(tmp_path: Path) -> None:
     assert {e.tasks for e in open_dataset(tmp_path / "m").entries} == {("drive",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [["convert"], ["split", "--datasets", "--parts", "train=0.5,val=0.5"], ["stats", "--write"]])
 def test_what_a_verb_refuses_of_a_tub_it_says_how_to_do(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tub(tmp_path / "t")
@@ -230,6 +231,7 @@ def test_what_a_verb_refuses_of_a_tub_it_says_how_to_do(verb: list[str], tmp_pat
     assert run_printed(said) == [0]
 
 
+@pytest.mark.slow
 def test_cameras_of_different_sizes_are_told_with_the_command_that_resizes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_act(tmp_path / "a" / "episode_0.hdf5")
     with h5py.File(tmp_path / "a" / "episode_0.hdf5", "r+") as file:
@@ -240,6 +242,7 @@ def test_cameras_of_different_sizes_are_told_with_the_command_that_resizes_them(
     assert run_printed(said) == [0]
 
 
+@pytest.mark.slow
 def test_two_steering_keys_are_settled_by_the_printed_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tub(tmp_path / "t", inputs=("user/angle", "user/steering", "user/throttle"))
     assert run_printed(_refusal("data", "check", tmp_path / "t", capsys=capsys)) == [0]
