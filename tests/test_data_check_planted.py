@@ -379,7 +379,7 @@ ELSEWHERE |= {"rows_elsewhere", "boundaries_wrong", "video_frames_mismatch", "vi
 ELSEWHERE |= {"timestamps_overrun", "rows_faster_than_declared", "images_repeat", "feed_freezes", "slow_camera", "calibration_beside", "recorder_rate"}
 ELSEWHERE |= {"clock_runs_on", "recording_pauses", "rate_changes", "rates_differ", "clock_bursts", "clock_jitter"}
 ELSEWHERE |= {"clock_unit", "clock_holds_steps", "clock_stands_still", "clock_too_coarse", "clock_lost_in_float32"}
-ELSEWHERE |= {"paired_by_joint", "actions_beyond_controller", "damaged_pictures", "state_is_previous_action"}
+ELSEWHERE |= {"paired_by_joint", "actions_beyond_controller", "damaged_pictures", "state_is_previous_action", "clock_set_back"}
 ELSEWHERE |= {"lost_borders", "joint_slips", "recalibrated_midway", "pairing_changes", "range_changes", "pairing_shifts"}
 """Planted by other tests: other formats have them, or a public report is rebuilt for them."""
 

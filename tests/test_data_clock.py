@@ -98,17 +98,31 @@ def test_pauses_never_change_the_rate(lengths: list[int], pause: float, step: fl
     assert (said.missing, said.change) == (0, None)
 
 
-def test_an_episode_of_a_tub_ends_where_the_recording_paused(tmp_path: Path) -> None:
-    write_tub(tmp_path / "t", [("s0", 30)])
-    catalogs = sorted((tmp_path / "t").glob("*.catalog"))
-    for catalog in catalogs:
+def restamped(root: Path, change: Callable[[dict[str, float]], float]) -> Path:
+    """Write a tub of 30 records, 50 ms apart, whose stamps are what ``change`` makes of each record."""
+    write_tub(root, [("s0", 30)])
+    for catalog in root.glob("*.catalog"):
         rows = [json.loads(line) for line in catalog.read_text().splitlines()]
-        for row in rows:
-            row["_timestamp_ms"] += 7000 * (row["_index"] >= 12)
-        catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    dataset = open_dataset(tmp_path / "t")
+        catalog.write_text("".join(json.dumps(row | {"_timestamp_ms": change(row)}) + "\n" for row in rows))
+    return root
+
+
+def test_an_episode_of_a_tub_ends_where_the_recording_paused(tmp_path: Path) -> None:
+    dataset = open_dataset(restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] + 7000 * (row["_index"] >= 12)))
     assert [e.length for e in dataset.entries] == [12, 18]
     assert dataset.entry(1).extra["pause_before_s"] == pytest.approx(7.05)
+
+
+def test_a_tub_whose_clock_was_set_back_by_an_hour_says_so(tmp_path: Path) -> None:
+    report = check_data(restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] - 3_600_000 * (row["_index"] >= 12)))
+    assert "1 h: a change of time zone" in found(report, "clock_set_back").sentence
+    assert clock_codes(report) == set()
+
+
+def test_a_tub_stamped_in_seconds_is_read_as_that(tmp_path: Path) -> None:
+    dataset = open_dataset(restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] / 1e3))
+    assert dataset.info.rate_hz == 20.0
+    assert any("holds seconds" in note for note in dataset.notes)
 
 
 # --- stamps that are no time -------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ _NO_LOOP_HZ = 150.0
 def check_clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return the measured clock and its findings, and what the images say about the rate; our own ``time_s`` is used where a dataset has it."""
     measured, found = _clock(pooled)
+    found = [*found, *_paused_between(pooled, measured)]
     images, image_findings = check_repeats(pooled, measured)
     return measured | {"images": images}, [*found, *image_findings]
 
@@ -68,7 +69,7 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     found = [*found, *(changes or _rate(pooled, measured))]
     if measured["measured_hz"] < 4 * declared:  # the steps of stamps that are no clock of the loop have no gaps either
         found += [*_gaps(pooled, sorted_out, step), *_pauses(pooled, sorted_out), *_jitter(measured, sorted_out)]
-    return measured, [*found, *_overrun(pooled, measured, clocks, key), *_paused_between(pooled, measured)]
+    return measured, [*found, *_overrun(pooled, measured, clocks, key)]
 
 
 def _none() -> DataFinding:
@@ -230,22 +231,35 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
 
 
 def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
-    """Say where the reader ended an episode because the recording paused."""
-    pauses = {e.index: float(e.extra["pause_before_s"]) for e in pooled.dataset.entries if "pause_before_s" in e.extra}
-    if not pauses:
-        return []
-    numbers = {"count": len(pauses), "total_s": sum(pauses.values()), "longest_s": max(pauses.values())}
-    measured["pauses"] = numbers
-    return [
-        DataFinding(
-            code="recording_pauses",
-            severity=Severity.NOTE,
-            sentence=f"the recording paused {len(pauses)} times, {numbers['total_s']:.1f} s in all, the longest {numbers['longest_s']:.1f} s; "
-            f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {measured['measured_hz']:.3g} Hz is that of the loop between them",
-            remedy="nothing to do",
-            numbers={**numbers, "before_episode_s": {str(k): s for k, s in pauses.items()}},
+    """Say where the reader ended an episode because the recording paused, or its clock was set."""
+    steps = {e.index: float(e.extra["pause_before_s"]) for e in pooled.dataset.entries if "pause_before_s" in e.extra}
+    pauses, back = {k: s for k, s in steps.items() if s > 0}, {k: s for k, s in steps.items() if s < 0}
+    found = []
+    if pauses:
+        longest = max(pauses.values())
+        measured["pauses"] = {"count": len(pauses), "total_s": sum(pauses.values()), "longest_s": longest}
+        found.append(
+            DataFinding(
+                code="recording_pauses",
+                severity=Severity.NOTE,
+                sentence=f"the recording paused {len(pauses)} times, {sum(pauses.values()):.1f} s in all, the longest {longest:.1f} s{hours(longest)}; "
+                f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {measured.get('measured_hz') or measured['declared_hz']:.3g} Hz is that of the loop",
+                remedy="nothing to do",
+                numbers={**measured["pauses"], "before_episode_s": {str(k): s for k, s in pauses.items()}},
+            )
         )
-    ]
+    if back:
+        parts = [f"by {-s:.6g} s{hours(s)} before episode {k}" for k, s in back.items()]
+        found.append(
+            DataFinding(
+                code="clock_set_back",
+                severity=Severity.NOTE,
+                sentence=f"the clock was set back {len(back)} times: {listed(parts)}; an episode ends at each",
+                remedy="nothing to do here; record with a monotonic clock",
+                numbers={str(k): s for k, s in back.items()},
+            )
+        )
+    return found
 
 
 def _jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[DataFinding]:

@@ -23,7 +23,7 @@ from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature, read_json_
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import TIME, TUB, inside, require_content
 from simgap.episodes.source import Opened, Roles, Source, require_frame
-from simgap.episodes.tub_records import Inputs, Record, Run, column, inputs_of, runs
+from simgap.episodes.tub_records import Inputs, Record, Run, column, in_milliseconds, inputs_of, runs
 from simgap.episodes.video import decode_image
 from simgap.errors import DataError, UsageError
 
@@ -94,12 +94,15 @@ def open_tub(root: Path, keymap: KeyMap | None) -> Opened:
     manifest = _manifest(root / "manifest.json")
     inside(root, "images")
     records, catalogs = _records(root, manifest)
+    stamp_notes: list[str] = []
+    records = in_milliseconds(records, stamp_notes)
     episodes = list(runs(records))
     if not episodes:
         raise DataError(f"{root} has no record that is not deleted; restore some, or give another tub")
     kinds = dict(zip(manifest["inputs"], manifest["types"], strict=True))
     inputs = inputs_of(root, kinds, records, (*STEERING_KEYS, *THROTTLE_KEYS))
     numeric, cameras, notes = inputs
+    notes += stamp_notes
     rate_hz = keymap.rate_hz if keymap is not None and keymap.rate_hz is not None else _rate(episodes, notes)
     declared = {**numeric, TIME: ("float64", 0)}
     features = {key: Feature(key=key, dtype=kind, shape=(width or 1,), names=()) for key, (kind, width) in declared.items()}

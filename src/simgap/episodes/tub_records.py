@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
     records: list[Record]
     pause_before_s: float | None
-    """Length of the pause that ended the episode before, within one session; None where there was none."""
+    """Length of the pause that ended the episode before, within one session; negative where the clock was set back."""
 
 
 def runs(records: Sequence[Record]) -> Iterator[Run]:
@@ -51,10 +51,22 @@ def runs(records: Sequence[Record]) -> Iterator[Run]:
             is_next, step = _are_neighbours(current[-1], record), record.stamp_ms - current[-1].stamp_ms
             if not is_next or abs(step) >= longest_ms:
                 yield Run(current, pause_s)
-                current, pause_s = [], step / 1e3 if is_next and step > 0 else None
+                current, pause_s = [], step / 1e3 if is_next else None
         current.append(record)
     if current:
         yield Run(current, pause_s)
+
+
+_DATES_S = (1e8, 1e11)
+"""A date in seconds lies between these, the years 1973 to 5138; in milliseconds it is a thousand times as large."""
+
+
+def in_milliseconds(records: Sequence[Record], notes: list[str]) -> list[Record]:
+    """Return records whose stamps are milliseconds as their key says, converted and said where they are dates in seconds."""
+    if not records or not all(_DATES_S[0] < r.stamp_ms < _DATES_S[1] for r in records):
+        return list(records)
+    notes.append("_timestamp_ms holds seconds, as their size as dates says: read as such")
+    return [r._replace(stamp_ms=1e3 * r.stamp_ms) for r in records]
 
 
 def _are_neighbours(a: Record, b: Record) -> bool:
