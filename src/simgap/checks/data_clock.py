@@ -233,6 +233,7 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
 def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
     """Say where the reader ended an episode because the recording paused, or its clock was set."""
     steps = {e.index: float(e.extra["pause_before_s"]) for e in pooled.dataset.entries if "pause_before_s" in e.extra}
+    rate = measured.get("measured_hz") or measured["declared_hz"]
     pauses, back = {k: s for k, s in steps.items() if s > 0}, {k: s for k, s in steps.items() if s < 0}
     found = []
     if pauses:
@@ -243,7 +244,7 @@ def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFindin
                 code="recording_pauses",
                 severity=Severity.NOTE,
                 sentence=f"the recording paused {len(pauses)} times, {sum(pauses.values()):.1f} s in all, the longest {longest:.1f} s{hours(longest)}; "
-                f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {measured.get('measured_hz') or measured['declared_hz']:.3g} Hz is that of the loop",
+                f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {rate:.3g} Hz is that of the loop",
                 remedy="nothing to do",
                 numbers={**measured["pauses"], "before_episode_s": {str(k): s for k, s in pauses.items()}},
             )
