@@ -6,6 +6,7 @@ Usage: check_bridge.py observations WORK, then (after build_policies.py) check_b
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from simgap.provenance import child_rng
 SEEDS = (11, 22)
 STEPS = 30
 PYTHON = Path(".venv-compat/bin/python").absolute()
+os.environ["SIMGAP_LEROBOT_PYTHON"] = str(PYTHON)  # a policy file may not name a program by itself
 
 
 def observations(work: Path) -> None:
@@ -39,7 +41,7 @@ def observations(work: Path) -> None:
 
 def policy_file(work: Path, name: str, **fields: object) -> Path:
     size = np.load(work / "observations.npz")["front"].shape[2]
-    common = {"kind": "lerobot", "checkpoint": str(work / "policies" / name), "env": "arm-pick", "image_size": size, "python": str(PYTHON)}
+    common = {"kind": "lerobot", "checkpoint": str(work / "policies" / name), "env": "arm-pick", "image_size": size}
     images = {c: f"observation.images.{c}" for c in ("front", "wrist")}
     out = work / f"{name}-{fields['execution']}.json"
     out.write_text(json.dumps({**common, "images": images, **fields}))
