@@ -230,6 +230,15 @@ def test_many_missing_frames_are_a_warning_with_their_share_and_the_rate_stays(t
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(20.0, rel=0.01)
 
 
+@pytest.mark.parametrize("kept", [0.5, 0.7, 0.9])
+def test_frames_left_out_at_random_are_missing_from_the_declared_loop(kept: float) -> None:
+    there = np.random.default_rng(5).random(600) < kept
+    said = running((np.arange(600) / 30)[there], 30.0)
+    assert said.step_s == pytest.approx(1 / 30, rel=1e-3)
+    assert said.missing == pytest.approx(int((~there).sum()), abs=4)
+    assert not said.in_bursts
+
+
 def test_frames_in_bursts_keep_the_rate_of_their_source(tmp_path: Path) -> None:
     report = stamped(tmp_path / "d", lambda k, t: 0.2 * (np.arange(len(t)) // 4) + 0.002 * (np.arange(len(t)) % 4))
     assert "clock_bursts" in report.codes()

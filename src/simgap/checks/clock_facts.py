@@ -64,19 +64,27 @@ def tick_of(clocks: Sequence[Clock]) -> float | None:
     return tick if (np.abs(parts - np.round(parts)) < 0.1).mean() > 0.9 else None
 
 
-def running(clock: Clock) -> Running:
-    """Return what the stamps of one episode say, in their own unit."""
+def running(clock: Clock, declared_hz: float | None = None) -> Running:
+    """Return what the stamps of one episode say, in their own unit.
+
+    Args:
+        clock: stamps, ``(T,)``.
+        declared_hz: rate that the dataset declares; where steps are whole multiples of its step, frames are missing from that loop.
+    """
     steps = np.diff(clock)
     ahead = steps[steps > 0]
     if len(ahead) == 0:
         return Running(step_s=None, jitter_s=0.0, missing=0, largest_gap_s=0.0, gap_frame=0, pauses=(), in_bursts=False, change=None)
     median = float(np.median(ahead))
+    runs = (steps > 0) & (steps < max(PAUSE_S, PAUSE_STEPS * median))
+    is_thinned = declared_hz is not None and all(_is_thinned(part, 1.0 / declared_hz) for part in np.array_split(steps[runs], 2))
+    change = None if is_thinned else _change(steps[runs], np.flatnonzero(runs))
+    if is_thinned and declared_hz is not None:
+        median = 1.0 / declared_hz
     near = ahead[np.abs(ahead - median) <= _NEAR * median]
     step, jitter = float(near.mean()), float(near.std())
-    runs = (steps > 0) & (steps < max(PAUSE_S, PAUSE_STEPS * median))
-    change = _change(steps[runs], np.flatnonzero(runs))
     late = steps[runs & (steps > LATE * step)]
-    in_bursts = change is None and (len(near) < _BURSTS * len(ahead) or late.sum() > _BURSTS * steps[runs].sum())
+    in_bursts = change is None and not is_thinned and (len(near) < _BURSTS * len(ahead) or late.sum() > _BURSTS * steps[runs].sum())
     if in_bursts:  # bursts keep the pace of their source on the whole
         step = float(steps[runs].mean())
     is_pause = steps >= max(PAUSE_S, PAUSE_STEPS * step)
@@ -93,6 +101,13 @@ def running(clock: Clock) -> Running:
         in_bursts=in_bursts,
         change=change,
     )
+
+
+def _is_thinned(steps: Clock, step: float) -> bool:
+    """Return whether steps are whole multiples of a loop's, a good part of them single ones."""
+    parts = steps / step
+    on_grid = np.abs(parts - np.round(parts)) < 0.1
+    return len(parts) > 10 and bool(on_grid.mean() > 0.95 and (np.round(parts) == 1).mean() > 0.2)
 
 
 def _single(steps: Clock, step: float, jitter: float) -> int:

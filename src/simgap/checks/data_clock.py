@@ -59,7 +59,7 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
         found = [*found, *_runs_on(pooled, clocks)]
     if all(_is_positional(c, declared) for c in clocks):
         return _positional(measured, key, declared, found)
-    sorted_out = {n: running(c) for n, c in zip(pooled.indices, clocks, strict=True)}
+    sorted_out = {n: running(c, declared) for n, c in zip(pooled.indices, clocks, strict=True)}
     told = {n: r for n, r in sorted_out.items() if pooled.lengths[n] > _FEW_STEPS} or sorted_out
     step = pooled_step(told, pooled.lengths)
     measured |= _figures(sorted_out, step)
