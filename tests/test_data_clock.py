@@ -137,6 +137,13 @@ def test_epoch_seconds_in_float32_are_named_as_that(tmp_path: Path) -> None:
     assert clock_codes(report) <= {"clock_lost_in_float32", "clock_runs_on"}
 
 
+@pytest.mark.slow
+def test_the_time_since_a_machine_was_started_is_blurred_by_float32_too(tmp_path: Path) -> None:
+    report = stamped(tmp_path / "d", lambda k, t: (300_000 + 60 * k + t + 1e-3 * np.sin(np.arange(len(t)))).astype(np.float32))
+    assert found(report, "clock_lost_in_float32").severity is Severity.FAULT
+    assert clock_codes(report) <= {"clock_lost_in_float32", "clock_runs_on"}
+
+
 @pytest.mark.parametrize(("unit", "factor"), thinned([("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)], [("milliseconds", 1e3)]))
 def test_stamps_in_another_unit_are_named_and_measured_in_seconds(unit: str, factor: float, tmp_path: Path) -> None:
     report = stamped(tmp_path / "d", lambda k, t: np.round(1.02 * t * factor).astype(np.int64))

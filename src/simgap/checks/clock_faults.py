@@ -13,8 +13,10 @@ from simgap.checks.data_report import DataFinding, Severity, listed
 
 _UNITS = {"milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _HOUR_S = 3600.0
-_EPOCH_S = 1e6
-"""Stamps beyond this count from a date and not from the start of a recording."""
+_EPOCH_S, _FAR_S = 1e7, 1e4
+"""Stamps beyond the first count from a date, beyond the second from the start of a machine and not of a recording."""
+_BLURRED, _LOST = 0.2, 0.5
+"""Shares of a step by which neighbouring numbers of a type lie apart that blur single steps, and that lose them."""
 
 
 class Stamps(NamedTuple):
@@ -70,20 +72,27 @@ def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, decl
     """Find a clock that cannot count the frames apart: its type is too coarse for a date, or it ticks more slowly than frames come."""
     tick = tick_of(clocks)
     values = np.concatenate(list(clocks)) if clocks else np.zeros(0)
-    if tick is None or len(values) == 0:
+    if len(values) < 10:
         return None
     largest = float(np.abs(values).max())
     spacing = float(np.spacing(np.float32(largest)))
-    is_float32 = all(c.dtype == np.float32 for c in raw) or bool((values == values.astype(np.float32)).all())
+    is_float32 = all(c.dtype == np.float32 for c in raw) or bool((values == values.astype(np.float32)).all() and largest > _FAR_S)
+    usual = float(np.median(np.abs(np.concatenate([np.diff(c) for c in clocks]))))
+    are_seconds = usual * declared_hz < 10.0  # steps of another unit are far larger, and told as that
+    is_lost = is_float32 and are_seconds and largest > _FAR_S and spacing > _BLURRED / declared_hz
+    if tick is None and not is_lost:
+        return None
+    tick = spacing if tick is None else tick
     distinct = len(np.unique(values))
     numbers = {"distinct": distinct, "frames": len(values), "tick_s": tick if np.isfinite(tick) else None, "spacing_s": spacing, "largest": largest}
     shared = f"{len(values)} frames have {distinct} different stamps"
-    if is_float32 and largest > _EPOCH_S and spacing > 0.5 / declared_hz:
+    if is_lost:
+        since = "a date" if largest > _EPOCH_S else "a start long ago"
         return DataFinding(
             code="clock_lost_in_float32",
-            severity=Severity.FAULT,
-            sentence=f"{key} counts from a date (about {largest:.4g}) in float32, whose neighbouring numbers are {spacing:g} apart there: {shared}, "
-            "and the time of a frame is lost",
+            severity=Severity.FAULT if spacing > _LOST / declared_hz else Severity.WARNING,
+            sentence=f"{key} counts from {since} (about {largest:.4g}) in float32, whose neighbouring numbers are {spacing:g} s apart there, "
+            f"where frames come every {1 / declared_hz:.3g} s: {shared}, and the time of a frame is lost",
             remedy=f"store the time since the start of the episode, or float64; in this copy only the position can be kept: {convert}",
             feature=key,
             numbers=numbers,

@@ -57,7 +57,7 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
         return measured, found
     if dataset.info.is_lerobot and key == "timestamp":
         found = [*found, *_runs_on(pooled, clocks)]
-    if all(_is_positional(c, declared) for c in clocks):
+    if all(_is_positional(c, declared, is_float32=r.dtype == np.float32) for c, r in zip(clocks, raw, strict=True)):
         return _positional(measured, key, declared, found)
     sorted_out = {n: running(c, declared) for n, c in zip(pooled.indices, clocks, strict=True)}
     told = {n: r for n, r in sorted_out.items() if pooled.lengths[n] > _FEW_STEPS} or sorted_out
@@ -81,8 +81,9 @@ def _none() -> DataFinding:
     )
 
 
-def _is_positional(clock: Clock, declared: float) -> bool:
-    tolerance = max(_POSITIONAL_S, float(np.spacing(np.float32(np.abs(clock).max(initial=0.0)))))
+def _is_positional(clock: Clock, declared: float, *, is_float32: bool) -> bool:
+    rounding = float(np.spacing(np.float32(np.abs(clock).max(initial=0.0)))) if is_float32 else 0.0
+    tolerance = max(_POSITIONAL_S, min(rounding, 0.05 / declared))
     return bool(np.abs(clock - clock[0] - np.arange(len(clock)) / declared).max() < tolerance) if len(clock) else True
 
 
