@@ -72,12 +72,13 @@ def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, decl
     """Find a clock that cannot count the frames apart: its type is too coarse for a date, or it ticks more slowly than frames come."""
     tick = tick_of(clocks)
     values = np.concatenate(list(clocks)) if clocks else np.zeros(0)
-    if len(values) < 10:
+    steps = np.concatenate([np.diff(c) for c in clocks] + [np.zeros(0)])
+    if len(steps) < 10:
         return None
     largest = float(np.abs(values).max())
     spacing = float(np.spacing(np.float32(largest)))
     is_float32 = all(c.dtype == np.float32 for c in raw) or bool((values == values.astype(np.float32)).all() and largest > _FAR_S)
-    usual = float(np.median(np.abs(np.concatenate([np.diff(c) for c in clocks]))))
+    usual = float(np.median(np.abs(steps)))
     are_seconds = usual * declared_hz < 10.0  # steps of another unit are far larger, and told as that
     is_lost = is_float32 and are_seconds and largest > _FAR_S and spacing > _BLURRED / declared_hz
     if tick is None and not is_lost:
