@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgap.checks.base import Cause
-from simgap.checks.pixels import LIGHT_FACTORS
+from simgap.checks.pixels import LIGHT_FACTORS, light_factors
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import REMEDIES, Diagnosis
-from simgap.envs import make_env
+from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.loop.recorded import read_plan
 from simgap.policies.execution import parse_executor
@@ -178,3 +178,18 @@ def test_every_convention_gap_that_can_be_drawn_can_be_undone(kind: GapKind, see
     assert gap.joint in SO101_JOINTS
     plan = planned(Cause(str(kind)), broken={f"{gap.joint}.pos": gap.multiplier})
     assert plan.multipliers == {f"{gap.joint}.pos": gap.multiplier}
+
+
+@pytest.mark.parametrize("env", sorted(ENVS))
+@pytest.mark.parametrize("cause", list(NUMBERS))
+def test_every_cause_has_a_plan_on_every_env_and_names_only_its_factors(env: str, cause: Cause) -> None:
+    made = make_env(env, image_size=32, render=False)
+    numbers = NUMBERS[cause][1]
+    if cause is Cause.LIGHT_COLOUR:
+        numbers = {"fitted": {n: made.factor_space.factors[n].nominal for n in light_factors(made)}}
+        assert "light_intensity" in numbers["fitted"]
+    found = Diagnosis(cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES[cause], parameters=numbers)
+    plan = plan_data(found, made.presets["nominal"], made.factor_space, EXECUTOR, episodes=50)
+    assert set(plan.changes) <= set(made.factor_space.factors)
+    if cause in (Cause.LIGHT_COLOUR, Cause.PLANT_GAIN, Cause.ACTION_LATENCY):
+        assert plan.kind == "episodes"

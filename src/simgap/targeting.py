@@ -102,14 +102,15 @@ def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, 
 def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, space: FactorSpace) -> dict[str, Range]:
     if cause in (Cause.CAMERA_SHIFT, Cause.LIGHT_COLOUR):
         spread = POSE_SPREAD if cause is Cause.CAMERA_SHIFT else LIGHT_SPREAD
-        return {n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items()}
-    if cause is Cause.ACTION_LATENCY:
+        return {n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items() if n in space.factors}
+    if cause is Cause.ACTION_LATENCY and "action_latency_steps" in space.factors:
         factor = space.factors["action_latency_steps"]
         delay = min(max(float(numbers["extra_delay_steps"]), factor.low), factor.high)
         return {"action_latency_steps": (max(factor.low, delay - 1.0), min(factor.high, delay + 1.0))}
     if cause is Cause.PLANT_GAIN:
         ratio = float(np.median(list(numbers["stiffness_ratios"].values())))
-        return {"actuator_gain": _around(ratio, 0.1, "actuator_gain", space)}
+        gains = [n for n in space.factors if n.endswith("_gain")]
+        return {n: _around(ratio, 0.1, n, space) for n in gains[:1]}
     if cause is Cause.NARROW_DATA:
         return _area(numbers["in_use_placements"], training, space)
     return {}

@@ -48,6 +48,13 @@ REARRANGEMENTS: Mapping[str, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] =
 LIGHT_FACTORS = ("light_intensity", "light_warmth", "light_azimuth_deg", "table_grey", "target_hue_deg", "distractor_hue_deg")
 
 
+def light_factors(env: TaskEnv) -> tuple[str, ...]:
+    """Return the factors of an env that are light or colour: those of the arm's table first, then whatever else has a grey or a hue."""
+    known = env.factor_space.factors
+    others = (n for n in known if n.endswith(("_grey", "_hue_deg")) and n not in LIGHT_FACTORS)
+    return (*(n for n in LIGHT_FACTORS if n in known), *others)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CameraComparison:
     """One camera against the simulator."""
@@ -155,7 +162,7 @@ def _setup_search(env_name: str, image_size: int, stills: Mapping[str, Sequence[
 
     def search(task: _Search) -> tuple[_Search, PixelFit]:
         camera, group, start, words = task
-        names = LIGHT_FACTORS if group == "light" else tuple(pose_factors(env, camera))
+        names = light_factors(env) if group == "light" else tuple(pose_factors(env, camera))
         bounds = {n: (space[n].low, space[n].high) for n in names}
         rng = child_rng(seed, group, camera, start, *([words] if words else []))
         pictures = _put_right(stills[camera], words) if words else stills[camera]
