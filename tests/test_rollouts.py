@@ -149,6 +149,16 @@ def test_a_screen_is_found_again_by_content(spec: RolloutSpec, tmp_path: Path) -
     assert first.verdict in (ScreenVerdict.BROKEN, ScreenVerdict.UNDECIDED)
 
 
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [("mujoco 4.0.0", "sim"), ("wrapped gym_pusht/PushT-v0, gym_pusht 0.1.8", "sim"), ("drake 1.51", "second_engine")],
+)
+def test_only_another_engine_than_the_policys_own_is_a_second_one(engine: str, kind: str, spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
+    found = screen(replace(spec, episodes=2), tmp_path, workers=0)
+    other = replace(found, stamp=replace(found.stamp, fields={**found.stamp.fields, "engine": engine}))
+    assert str(other.evidence) == kind
+
+
 def _all_successes(folder: Path) -> None:
     stored = read_json(folder / "screen.json")
     for row in stored["rollouts"]:

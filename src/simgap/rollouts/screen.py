@@ -48,6 +48,8 @@ FIXED, CAPPED = "fixed n", "stops when decided"
 GROUPS, TRACES, VIDEOS = "groups", "traces.npz", "failures"
 DEFAULT_ENGINE = "mujoco"
 """What teachers' data are made on unless another engine is asked for."""
+WRAPPED = "wrapped "
+"""How the engine of a wrapped env begins in its stamp."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,8 +74,9 @@ class ScreenReport:
 
     @property
     def evidence(self) -> EvidenceKind:
-        """What kind of evidence this is, by the engine in its stamp."""
-        return EvidenceKind.SIM if str(self.stamp.fields.get("engine", DEFAULT_ENGINE)).startswith(DEFAULT_ENGINE) else EvidenceKind.SECOND_ENGINE
+        """What kind of evidence this is, by the engine in its stamp; a wrapped env has its own engine alone, on which its policies learnt."""
+        is_own = str(self.stamp.fields.get("engine", DEFAULT_ENGINE)).startswith((DEFAULT_ENGINE, WRAPPED))
+        return EvidenceKind.SIM if is_own else EvidenceKind.SECOND_ENGINE
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
