@@ -165,13 +165,14 @@ def read_text(path: Path, limit_bytes: int = TEXT_BYTES) -> str:
         raise DataError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
 
 
-def parse_json(text: str, where: Path | str, *, unique_keys: bool = False) -> Any:
+def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finite: bool = False) -> Any:
     """Parse JSON whose depth, whole numbers and text are such that all of our code can take them.
 
     Args:
         text: the document.
         where: for messages.
         unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone: for what people write.
+        finite: True refuses NaN and infinity, which are no JSON though others write them; nothing of ours does.
 
     Raises:
         DataError: no JSON, too deep, a whole number beyond 64 bits, or text that is half of a character.
@@ -196,6 +197,11 @@ def parse_json(text: str, where: Path | str, *, unique_keys: bool = False) -> An
     except (ValueError, RecursionError) as error:  # no JSON, or thousands of brackets
         raise DataError(f"{where} is not JSON ({said(error)}); restore it") from error
     _require_shallow(value, where)
+    if finite:
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:
+            raise DataError(f"{where} holds a number that is none (NaN or infinity); correct or restore it") from error
     if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()

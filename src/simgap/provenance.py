@@ -41,6 +41,15 @@ def content_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def hashable(value: Any) -> Any:
+    """Return what somebody else wrote so that it can be hashed: numbers that are none as their names."""
+    if isinstance(value, dict):
+        return {k: hashable(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [hashable(v) for v in value]
+    return repr(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with open_regular(path) as handle:
@@ -143,27 +152,28 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_json(path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False) -> Any:
+def read_json(path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False, finite: bool = True) -> Any:
     """Read a bounded JSON file.
 
     Args:
         path: a regular file; a device or pipe might never end.
         limit_bytes: what it may hold at most.
         unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone: for what people write.
+        finite: False takes NaN and infinity too, as others write them.
 
     Raises:
         DataError: missing, too large or not JSON; the message names the file.
     """
-    return parse_json(read_text(path, limit_bytes), path, unique_keys=unique_keys)
+    return parse_json(read_text(path, limit_bytes), path, unique_keys=unique_keys, finite=finite)
 
 
-def read_object(path: Path, *, limit_bytes: int = JSON_BYTES) -> dict[str, Any]:
+def read_object(path: Path, *, limit_bytes: int = JSON_BYTES, finite: bool = True) -> dict[str, Any]:
     """Read a bounded JSON file that holds an object.
 
     Raises:
         DataError: as :func:`read_json`, or something else than an object.
     """
-    value = read_json(path, limit_bytes=limit_bytes)
+    value = read_json(path, limit_bytes=limit_bytes, finite=finite)
     if not isinstance(value, dict):
         raise DataError(f"{path} holds a JSON {type(value).__name__}, expected an object; restore the file")
     return value

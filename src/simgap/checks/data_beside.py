@@ -49,7 +49,7 @@ def _documents(root: Path) -> Iterator[tuple[Path, Any]]:
                 return
             try:
                 if path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST:
-                    yield path, read_json(path, limit_bytes=_LARGEST)
+                    yield path, read_json(path, limit_bytes=_LARGEST, finite=False)
             except (DataError, OSError):  # somebody's notes need not be JSON
                 continue
 

@@ -179,7 +179,7 @@ def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[Data
 def _statistics(pooled: Pooled, measured: Mapping[str, Mapping[str, Any]]) -> list[DataFinding]:
     """Compare stored image statistics with the frames: channels in another order, or a spread that is not the frames'."""
     path = pooled.dataset.root / "meta" / "stats.json"
-    stored = read_json(path) if path.is_file() else {}
+    stored = read_json(path, finite=False) if path.is_file() else {}
     order, spread = {}, {}
     for camera, colours in measured.items():
         entry = stored.get(pooled.dataset.camera_keys[camera]) if isinstance(stored, dict) else None

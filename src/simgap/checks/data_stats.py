@@ -48,7 +48,7 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
     measured: dict[str, Any] = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
     thin = _nearly_constant(pooled, exact)
     path = dataset.root / "meta" / "stats.json"
-    stored = read_json(path) if path.is_file() else {}
+    stored = read_json(path, finite=False) if path.is_file() else {}
     stored = stored if isinstance(stored, dict) else {}
     facts, by_episode = check_episode_statistics(pooled, {b.key: b for b in blocks_in(stored, path.name) if not b.group})
     measured |= facts

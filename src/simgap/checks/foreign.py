@@ -157,7 +157,7 @@ def _groups(blocks: tuple[StatisticsBlock, ...]) -> dict[str, dict[str, Any]]:
 def _is_policy_file(path: Path) -> bool:
     if path.suffix != ".json" or not path.is_file() or path.stat().st_size > _POLICY_FILE_BYTES:
         return False
-    data = read_json(path)
+    data = read_json(path, finite=False)
     return isinstance(data, dict) and data.get("kind") in KIND_NAMES
 
 

@@ -16,7 +16,7 @@ from simgap.checks.stats_rules import judge
 from simgap.episodes.layout import is_lfs_pointer
 from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
-from simgap.provenance import read_json
+from simgap.provenance import hashable, read_json
 
 CONFIG, TRAINING, WEIGHTS = "config.json", "train_config.json", "model.safetensors"
 PIPELINES = ("policy_preprocessor.json", "policy_postprocessor.json")
@@ -35,7 +35,7 @@ def is_policy_folder(root: Path) -> bool:
     config = root / CONFIG
     if not config.is_file() or config.stat().st_size > _LIMIT:
         return False
-    document = read_json(config, limit_bytes=_LIMIT)
+    document = read_json(config, limit_bytes=_LIMIT, finite=False)
     return isinstance(document, dict) and "input_features" in document and "output_features" in document
 
 
@@ -81,10 +81,10 @@ def check_policy_folder(root: Path) -> DataReport:
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    document = read_json(path, limit_bytes=_LIMIT)
+    document = read_json(path, limit_bytes=_LIMIT, finite=False)
     if not isinstance(document, dict):
         raise DataError(f"{path} holds a {type(document).__name__}, expected an object; restore the file")
-    return document
+    return dict(hashable(document))
 
 
 def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ def sidecars(root: Path) -> tuple[dict[str, Any], list[DataFinding]]:
 
 def _read(path: Path) -> tuple[Any, int]:
     require_content(path, limit_bytes=_LIMIT)
-    document = read_json(path, limit_bytes=_LIMIT)
+    document = read_json(path, limit_bytes=_LIMIT, finite=False)
     count = 0
 
     def none(_: str) -> None:

@@ -64,9 +64,10 @@ def is_missing(cell: str) -> bool:
 def as_number(cell: str) -> float:
     """Return a cell as a number, NaN where it is none."""
     try:
-        return float(cell)
+        value = float(cell)
     except ValueError:
         return float("nan")
+    return value if np.isfinite(value) else float("nan")
 
 
 def read_csv(path: Path, most_rows: int = TRIAL_ROWS) -> TextTable:

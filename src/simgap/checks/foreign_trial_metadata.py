@@ -33,11 +33,12 @@ def describe_metadata(trials: TrialTable) -> dict[str, Any]:
         if date is not None and len(facts["arms"]) * len(set(table.column(date))) <= _MOST_PAIRS:
             facts["dates"] = _dates(trials.arms(), table.column(date))
     joints = [c for c in table.columns if re.fullmatch(r"q\d+", c)]
-    if joints:
-        values = np.stack([table.numbers(c) for c in joints], axis=1)
-        reach = float(np.nanmax(np.abs(values)))
+    values = np.stack([table.numbers(c) for c in joints], axis=1) if joints else np.zeros((0, 0))
+    values = values[np.isfinite(values).all(axis=1)]
+    if len(values):
+        reach = float(np.abs(values).max())
         facts["initial_state"] = {"joints": joints, "n": len(values), "largest": reach, "unit": "rad" if reach < 2 * np.pi else "not decidable"}
-        facts["initial_state"]["spread"] = np.nanstd(values, axis=0).tolist()
+        facts["initial_state"]["spread"] = values.std(axis=0).tolist()
     offsets = _offsets(table)
     if offsets is not None:
         facts["clock_regimes"] = [{"n": len(r), "from_ns": float(r.min()), "to_ns": float(r.max())} for r in _regimes(offsets)]
@@ -88,6 +89,8 @@ def _dates(arms: Sequence[str], dates: Sequence[str]) -> dict[str, Any]:
 
 def _association(arms: Sequence[str], dates: Sequence[str]) -> float:
     """Return Cramer's V of arm and date: 0 where every day has the same mix, 1 where the date tells the arm."""
+    if not len(arms):
+        return 0.0
     rows, columns = ({name: k for k, name in enumerate(sorted(set(said)))} for said in (arms, dates))
     table = np.zeros((len(rows), len(columns)))
     for a, d in zip(arms, dates, strict=True):

@@ -24,6 +24,10 @@ COULD_NOT = 3
 PIPE_CLOSED = 141
 _OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
 """How torch says it: with a RuntimeError."""
+_LONGEST = 4000
+"""Characters of a message; what is quoted out of a file may be of any length."""
+_DECODERS = ("pyarrow", "PIL", "av", "h5py", "safetensors", "safetensors_rust", "zipfile", "zlib")
+"""Packages whose exceptions say that a file is damaged, whoever let them pass."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -58,6 +62,8 @@ def describe(error: BaseException, argv: list[str]) -> Failure:
     if isinstance(error, OSError) and error.errno is not None:
         return Failure(kind=kind, message=_one_line(_os_error(error)), exit_code=COULD_NOT)
     cause = _one_line(f"{kind}: {error}")
+    if type(error).__module__.partition(".")[0] in _DECODERS:
+        return Failure(kind=kind, message=f"a file cannot be decoded ({cause}): it is damaged, copy it again; --debug shows which it is", exit_code=COULD_NOT)
     return Failure(kind=kind, message=f"a defect of simgap ({cause}); {_save_traceback(error, argv)}", exit_code=COULD_NOT)
 
 
@@ -122,4 +128,5 @@ def _save_traceback(error: BaseException, argv: list[str]) -> str:
 
 def _one_line(text: str) -> str:
     """Return one line that moves no cursor, whatever a file or folder of somebody else is called."""
-    return _CONTROL.sub("?", " ".join(text.split()))
+    line = _CONTROL.sub("?", " ".join(text.split()))
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 500]} [...] {line[-400:]}"

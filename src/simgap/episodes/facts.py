@@ -99,7 +99,7 @@ def _stored(root: Path) -> list[dict[str, Any]] | None:
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_STATS:
             return None
-        rows = [read_json(path)] if path == whole else [row.get("stats") for _, row in read_json_lines(path)]
+        rows = [read_json(path, finite=False)] if path == whole else [row.get("stats") for _, row in read_json_lines(path)]
     except (DataError, OSError, AttributeError):  # broken statistics say nothing; the failure is about the data
         return None
     return [r for r in rows if isinstance(r, dict)] or None

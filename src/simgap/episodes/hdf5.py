@@ -83,6 +83,8 @@ class Hdf5Source(Source):
             if item.shape[1:] == out.shape[1:] and item.dtype == np.uint8:
                 item.read_direct(out, np.s_[start : start + len(out)])
                 return
+            if item.nbytes // len(item) > TEXT_BYTES:
+                raise DataError(f"{entry.data}: {key!r} of episode {entry.index} has shape {list(item.shape)}, unlike the first episode's; drop the episode")
             for k in range(len(out)):
                 where = f"{entry.data} frame {start + k} of {key!r}"
                 row = item[start + k]

@@ -24,7 +24,7 @@ from simgap.episodes.layout import (
 )
 from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.errors import DataError
-from simgap.provenance import read_object
+from simgap.provenance import hashable, read_object
 
 _LONGEST_S = 1e7
 """A place in a video; a hundred days."""
@@ -117,7 +117,7 @@ def read_info(root: Path) -> DatasetInfo:
             raise DataError(f"{root} is an unfinished dataset (meta/info.json is missing); run again what was writing it, it goes on where it stopped")
         raise DataError(f"{path} is missing; {root} is no LeRobot dataset folder")
     require_content(path)
-    raw = read_object(path)
+    raw = hashable(read_object(path, finite=False))
     version = raw.get("codebase_version")
     if version not in LEROBOT_VERSIONS:
         raise DataError(

@@ -190,7 +190,7 @@ def episode_numbers(table: pa.Table) -> NDArray[np.int64] | None:
     column = table["episode_index"]
     if not pa.types.is_integer(column.type):
         raise DataError(f"column episode_index holds {column.type}, expected whole numbers; write the data files again")
-    return np.asarray(column.fill_null(-1).cast(pa.int64(), safe=False).to_numpy(), dtype=np.int64)
+    return np.asarray(column.cast(pa.int64(), safe=False).fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def _are_consecutive(rows: NDArray[np.int64]) -> bool:

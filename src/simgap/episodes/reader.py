@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from simgap.bounds import MALFORMED
 from simgap.episodes.facts import metadata_facts
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.finish import column_values
@@ -158,6 +159,9 @@ class Dataset:
         for vector in self._vectors.values():
             if not vector.is_stored:
                 columns[vector.key] = _joined(vector, columns, table.num_rows, entry)
+            if vector.key not in columns:
+                has = f"it has {sorted(columns)}; repair the file or the key map"
+                raise DataError(f"{entry.data} has no numeric column {vector.key!r} in episode {entry.index}; {has}")
         return columns
 
     def table(self, index: int) -> pa.Table:
@@ -345,5 +349,5 @@ def _factors(value: Any, path: Path) -> dict[str, float]:
         return {}
     try:
         return {str(k): float(v) for k, v in json.loads(value).items()}
-    except (json.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise DataError(f"{path.parent}: factors {value[:60]!r} cannot be read ({error}); expected a JSON object of numbers") from error

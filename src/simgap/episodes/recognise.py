@@ -113,7 +113,7 @@ def _and_more(names: list[str]) -> str:
 def _holds_statistics(path: Path) -> bool:
     """Return whether a JSON file has, near its top, an object of means and quantiles."""
     try:
-        value = read_json(path, limit_bytes=16 << 20)
+        value = read_json(path, limit_bytes=16 << 20, finite=False)
     except DataError:
         return False
     level = [value]

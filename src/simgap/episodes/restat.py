@@ -93,7 +93,7 @@ def stored_statistics(dataset: Dataset) -> dict[str, Any] | None:
     path = dataset.root / "meta" / "stats.json"
     if not dataset.info.is_lerobot or not path.is_file():
         return None
-    stored = read_json(path)
+    stored = read_json(path, finite=False)
     if not isinstance(stored, dict):
         raise DataError(f"{path} holds no JSON object; expected statistics by feature; repair it with --write")
     return stored

@@ -110,7 +110,7 @@ def read_statistics(path: Path) -> tuple[StatisticsBlock, ...]:
         DataError: the file is missing, too large, a Git LFS pointer, or not what its suffix says.
     """
     require_content(path, limit_bytes=_MOST_BYTES)
-    blocks = _tensors(path) if path.suffix == ".safetensors" else tuple(_walk(read_json(path), path.name, (), None))
+    blocks = _tensors(path) if path.suffix == ".safetensors" else tuple(_walk(read_json(path, finite=False), path.name, (), None))
     if len(blocks) > _MOST_BLOCKS:
         raise DataError(f"{path} holds {len(blocks)} blocks of statistics, more than {_MOST_BLOCKS}; split the file")
     return blocks
