@@ -15,6 +15,7 @@ from simgap.checks.change_points import find_changes
 from simgap.checks.data_motion import check_motion
 from simgap.checks.data_pooled import Pooled, pool
 from simgap.checks.data_report import DataFinding, Severity
+from simgap.checks.data_starts import check_starts
 from simgap.episodes.reader import open_dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -178,6 +179,13 @@ def test_jaws_whose_polarity_is_turned_are_told_from_a_sign(side: str, arm: Pool
 
 def test_swapped_columns_are_named_both(arm: Pooled) -> None:
     assert set(found(swapped(arm, "state", "shoulder_pan.pos", "wrist_flex.pos"))["columns_swapped"].joints) == {"shoulder_pan.pos", "wrist_flex.pos"}
+
+
+def test_episodes_that_begin_where_the_one_before_ended_are_named_and_a_common_start_is_not(arm: Pooled) -> None:
+    assert check_starts(arm) == []
+    pieces = [{k: v[len(v) * i // 3 : len(v) * (i + 1) // 3] for k, v in e.items()} for e in arm.episodes[:3] for i in range(3)]
+    chained = replace(arm, episodes=tuple(pieces), indices=tuple(range(len(pieces))))
+    assert [f.code for f in check_starts(chained)] == ["chained_starts"]
 
 
 def _alarms(length: int, tries: int, kind: str) -> int:

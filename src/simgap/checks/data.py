@@ -16,6 +16,7 @@ from simgap.checks.data_motion import check_motion
 from simgap.checks.data_pairing import relation_of
 from simgap.checks.data_pooled import pool
 from simgap.checks.data_report import DataFinding, DataReport, Severity, by_severity
+from simgap.checks.data_starts import check_starts
 from simgap.checks.data_stats import check_statistics
 from simgap.checks.data_values import check_values
 from simgap.checks.data_video import check_videos
@@ -61,6 +62,7 @@ def check_data(path: Path | str | Dataset, progress: Callable[[int, int], None] 
         *statistics_findings,
         *value_findings,
         *episode_findings,
+        *check_starts(pooled),
         *motion_findings,
         *video_findings,
     ]

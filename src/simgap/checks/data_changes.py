@@ -94,7 +94,8 @@ def check_changes(pooled: Pooled) -> Changes:
     off = [*rest, *parked]  # a command that a parked joint leaves on one side only is no other parking place
     floors = {s.name: max(_OFFSET * (typical if s in parked else s.within), _CLEAR * s.noise) for s in off}
     zeros = find_changes({s.name: s.distance for s in off}, floors, rng)
-    zeros = {n: c for n, c in zeros.items() if abs(c.size) >= _OUT * c.spread}
+    lying = {s.name for s in parked}
+    zeros = {n: c for n, c in zeros.items() if abs(c.size) >= _OUT * c.spread and (n not in lying or c.is_separated)}
     poses = _poses([s for s in rest if s.name not in zeros], rng)
     numbers = pooled.indices
     findings = [*_paired(pairing, numbers), *_units(units, numbers), *_zeros(zeros, poses, numbers)]
@@ -164,7 +165,7 @@ def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str,
         steps = np.concatenate([np.median(p[c.at :], axis=0) - np.median(p[: c.at], axis=0) for p in s.poses.values()])
         apart = np.abs(steps / c.size - 1.0).reshape(2, -1)
         is_whole = bool((steps / c.size > 0).all()) and float(np.median(apart)) <= _ALIKE and bool((apart[:, -2:] <= _SAME).all())
-        if is_whole and _OUT * c.spread <= abs(c.size) <= s.within:  # a joint that moves less than the step was put elsewhere by hand
+        if is_whole and c.is_separated and _OUT * c.spread <= abs(c.size) <= s.within:  # a joint that moves less than the step was put elsewhere by hand
             kept[s.name] = c
     return kept
 
