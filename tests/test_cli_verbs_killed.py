@@ -113,6 +113,7 @@ def _recorded(root: Path) -> str:
     return str(json.loads((root / "meta" / "simgap.json").read_text())["fingerprint"])
 
 
+@pytest.mark.slow
 def test_killed_generation_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for attempt in range(5):  # on a busy machine all eight may be there before the signal is
         out = tmp_path / f"picks{attempt}"
@@ -134,6 +135,7 @@ def test_killed_generation_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_killed_training_goes_on_and_ends_with_the_same_bits(data: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "policy"
     process = _start("train", data, *TRAIN, "--out", out)

@@ -198,6 +198,7 @@ def _alarms(length: int, tries: int, kind: str) -> int:
     return alarms
 
 
+@pytest.mark.slow
 def test_series_without_a_change_are_called_changed_once_in_a_hundred() -> None:
     assert _alarms(14, 60, "normal") <= 3
     assert _alarms(4, 60, "normal") <= 6

@@ -153,7 +153,11 @@ DIFFERENT: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", DIFFERENT)
+FAST = ("image size", "unknown unit", "a gripper")
+"""Of the differences, those that run in the unit suite."""
+
+
+@pytest.mark.parametrize("case", [case if case in FAST else pytest.param(case, marks=pytest.mark.slow) for case in DIFFERENT])
 def test_a_difference_names_both_sides_and_its_command_removes_it(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build, words = DIFFERENT[case]
     a, b = write(tmp_path / "a"), build(tmp_path / "b")

@@ -456,8 +456,14 @@ def test_a_kill_in_a_group_loses_no_episode(tmp_path: Path) -> None:
     assert open_dataset(tmp_path).n_episodes == 4
 
 
-@pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: data[:-200] + bytes(200)])
-@pytest.mark.parametrize("place", [data_path, episodes_path, lambda k: video_path(k, "observation.images.front")])
+SPOILS = [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: data[:-200] + bytes(200)]
+PLACES = [data_path, episodes_path, lambda k: video_path(k, "observation.images.front")]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "place"),
+    [pytest.param(s, p, marks=() if i == j else pytest.mark.slow) for i, s in enumerate(SPOILS) for j, p in enumerate(PLACES)],
+)
 def test_after_a_crash_of_the_machine_spoiled_episodes_are_written_again(tmp_path: Path, spoil: Any, place: Any) -> None:
     root = tmp_path / "killed"
     mark = killed_in_a_group(root)

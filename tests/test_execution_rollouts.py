@@ -62,6 +62,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
     return RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="real_time(5, delay=2)", ranges=nominal, episodes=3, seed=1)
 
 
+@pytest.mark.slow
 def test_a_flow_that_goes_on_from_prefixes_gives_the_same_bytes_at_any_number_of_workers(flow: RolloutSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "GROUP", 2)
     alone, two = (run_rollouts(flow, workers=n) for n in (0, 2))

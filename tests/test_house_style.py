@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -17,6 +18,13 @@ FUNCTION_LINES = 80
 PROMISE = "certi" + "fied"
 HEAVY = ("numpy", "scipy", "torch", "mujoco", "gymnasium", "pyarrow", "av", "matplotlib", "rich", "jinja2")
 
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    """Parse a file once for all rules."""
+    return ast.parse(text)
+
+
 Rule = Callable[[Path, str], Iterator[str]]
 """Takes a path below ``src/simgap`` and its text, and yields one sentence an offence."""
 
@@ -28,7 +36,7 @@ def files_are_short(path: Path, text: str) -> Iterator[str]:
 
 
 def functions_fit_a_screen(path: Path, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES:
@@ -39,7 +47,7 @@ _SEEDED = {"Generator", "BitGenerator", "SeedSequence", "PCG64", "PCG64DXSM", "P
 
 
 def randomness_is_passed_in(path: Path, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         match node:
             case ast.Attribute(value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name) if name not in _SEEDED | {"default_rng"}:
                 yield f"{path}:{node.lineno} np.random.{name} uses the global generator"
@@ -59,7 +67,7 @@ def randomness_is_passed_in(path: Path, text: str) -> Iterator[str]:
 def only_the_command_line_prints(path: Path, text: str) -> Iterator[str]:
     if path.parts[0] == "cli":
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{path}:{node.lineno} prints; return it, or raise"
 
@@ -68,7 +76,7 @@ def nothing_is_left_to_do(path: Path, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), start=1):
         if re.search(r"\b(TO" + r"DO|FIX" + r"ME|XXX)\b", line):
             yield f"{path}:{number} leaves work undone"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Raise) and "NotImplementedError" in ast.dump(node):
             yield f"{path}:{node.lineno} is a stub"
 
@@ -80,13 +88,13 @@ def nothing_is_promised(path: Path, text: str) -> Iterator[str]:
 
 
 def nothing_is_swallowed(path: Path, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             yield f"{path}:{node.lineno} catches everything, even an interrupt"
 
 
 def defaults_do_not_change(path: Path, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for default in [*node.args.defaults, *node.args.kw_defaults]:
                 if isinstance(default, ast.List | ast.Dict | ast.Set):
@@ -116,7 +124,7 @@ _NARROWED = {"Image.open": "formats", "av.open": "options"}
 
 
 def nothing_runs_what_a_file_names(path: Path, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)

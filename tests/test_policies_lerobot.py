@@ -93,6 +93,7 @@ def alone(policy: LerobotPolicy, seed: int, steps: int) -> list[NDArray[np.float
 schedules = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True), min_size=4, max_size=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("checkpoint", "fields"),
     [(ACT, THEIRS), ({"temporal_ensemble_coeff": 0.1, "n_action_steps": 1}, THEIRS), (DIFFUSION, THEIRS), (DIFFUSION, WINDOW)],

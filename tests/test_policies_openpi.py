@@ -468,6 +468,7 @@ def test_the_stamp_holds_url_metadata_and_map(tmp_path: Path) -> None:
     assert {len(stamp[k]) for k in ("server", "map")} == {64}
 
 
+@pytest.mark.slow
 def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = Openpi(hold)
     with serving(server) as url:

@@ -522,6 +522,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_pip_line(tmp_path: Pa
         openvla_load.load(openvla_load.LoadSpec(model=base))
 
 
+@pytest.mark.slow
 def test_such_a_policy_is_screened_by_its_policy_file(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = written(tmp_path, base, executor="latest")
     code = main(["screen", str(policy), "-n", "1", "--json", "--workers", "0", "--out", str(tmp_path / "screens")])

@@ -70,6 +70,7 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     assert read_card(spec.checkpoint).hash == both.stamp.fields["policy"]
 
 
+@pytest.mark.slow
 def test_adding_reports_until_one_pleases_keeps_the_error_of_a_single_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy exactly at a bar, ten reports of 50: how often is any pooled verdict wrong?"""
     rng, runs, most = np.random.default_rng(7), 300, 10

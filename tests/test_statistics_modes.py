@@ -139,6 +139,7 @@ def test_entropy_says_little_of_few_rollouts_and_more_of_many() -> None:
     assert class_entropy({"left": 12, "right": 12}, 2, rng=rng).point == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_entropy_covers() -> None:
     rng, shares = np.random.default_rng(116), np.array([0.6, 0.3, 0.1])
     truth = float(-(shares * np.log(shares)).sum() / math.log(3))

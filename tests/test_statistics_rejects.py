@@ -90,6 +90,7 @@ def test_a_policy_that_is_void_nearly_always_does_not_win_by_the_few_trials_that
         assert race_on_budget(names, (16,) * 6, look_at, share=1.0).winner == "fine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [[0.9, 0.9, 0.96, 0.98, 0.97, 0.98], [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.7] * 6])
 def test_half_the_rollouts_lose_hardly_more_than_all_and_a_best_policy_is_seldom_called_beaten(rates: list[float]) -> None:
     rng, truth = np.random.default_rng(2), np.array(rates)

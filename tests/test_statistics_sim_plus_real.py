@@ -19,6 +19,7 @@ def _inside(interval: Quantity | Estimate, value: float) -> bool:
     return interval.low is not None and interval.high is not None and interval.low <= value <= interval.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "rho", "sim"), [(10, 0.8, 0.85), (30, 0.0, 0.3), (60, 0.5, 0.85)])
 def test_the_real_rate_is_covered_however_wrong_the_simulator(pairs: int, rho: float, sim: float) -> None:
     rng = np.random.default_rng(100)

@@ -26,6 +26,7 @@ def test_the_teacher_solves_all_of_100_nominal_conditions_but_one() -> None:
     assert successes([condition(s) for s in range(100)]) >= 99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["shifted:latency", "shifted:actuator", "shifted:contact", "shifted:sizes", "shifted:encoder"])
 def test_the_teacher_stays_good_when_the_plant_differs(preset: str) -> None:
     assert successes([condition(s, preset) for s in range(20)]) >= 19

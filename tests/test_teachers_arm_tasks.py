@@ -36,6 +36,7 @@ def solved(name: str, preset: str, seeds: range, noise_deg: float) -> int:
     return sum(e is not None and e.outcome.is_success for e in episodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("preset", "noise_deg"), [("nominal", 0.0), ("nominal", 1.5), ("wide", 0.0), ("wide", 1.5)])
 def test_the_teacher_solves_nearly_everything_with_and_without_noise_on_what_is_executed(name: str, preset: str, noise_deg: float) -> None:

@@ -32,6 +32,7 @@ def test_the_teacher_stays_good_while_its_commands_are_disturbed() -> None:
     assert successes([condition(s) for s in range(24)], noise=1.0) == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["wide", "shifted:clutter", "shifted:motor", "shifted:steering", "shifted:latency", "shifted:contact"])
 def test_the_teacher_stays_good_when_the_world_differs(preset: str) -> None:
     assert successes([condition(s, preset) for s in range(16)]) >= 15
