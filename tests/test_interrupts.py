@@ -127,3 +127,18 @@ def test_output_that_leads_nowhere_is_one_line_at_most(line: str, codes: set[int
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
     assert done.returncode in codes, done.stderr
     assert len(done.stderr.splitlines()) <= lines, done.stderr
+
+
+@pytest.mark.parametrize(
+    "start", ["from simgap.__main__ import main; main", "import runpy; sys.argv[0] = 'simgap'; lambda: runpy.run_module('simgap', run_name='__main__')"]
+)
+def test_both_ways_to_start_the_program_listen_before_the_command_line_is_imported(start: str, tmp_path: Path) -> None:
+    """A command line that, while it is imported, gets Ctrl-C and makes an error of its own of it."""
+    body = f"import sys, os, signal, time, types, importlib\nimport simgap\nsys.argv = ['simgap', 'envs']\nsimgap.__path__.insert(0, {str(tmp_path)!r})\n"
+    (tmp_path / "cli.py").write_text(
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\nexcept KeyboardInterrupt:\n    raise ImportError\n"
+    )
+    first, _, call = start.rpartition("; ")
+    script = f"{body}{first}\n({call})()\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "simgap: interrupted; what was finished is on disk\n")

@@ -1,11 +1,23 @@
-"""``python -m simgap``: the command line."""
+"""The program: ``simgap`` and ``python -m simgap``. It listens for Ctrl-C before it imports anything that takes time."""
 
 import os
 import sys
 
-if sys.path and sys.path[0] == os.getcwd() and not os.path.isdir("simgap"):
+if __name__ == "__main__" and sys.path and sys.path[0] == os.getcwd() and not os.path.isdir("simgap"):
     del sys.path[0]  # python -m put the current folder there, which may be somebody's data: a numpy.py in it is not to be run
 
-from simgap.cli import main
+from simgap import interrupts
 
-sys.exit(main())
+
+def main() -> int:
+    """Run one command and return its exit code."""
+    interrupts.install(sys.argv[1:])
+    from simgap.cli import main as run
+
+    code = run()
+    interrupts.leaving(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

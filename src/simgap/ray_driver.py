@@ -7,12 +7,15 @@ import importlib
 import importlib.util
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from simgap.errors import MachineError
+from simgap.errors import MachineError, UsageError
 from simgap.machine import child_environment
 from simgap.trust import Trust, current, granted
 from simgap.workers import set_up, travelling
@@ -24,23 +27,29 @@ LOCAL = "local"
 """Address that starts a cluster on this machine and ends it afterwards."""
 _AHEAD = 2
 """Tasks an actor has at a time: it starts the next while the last result travels."""
+_ANSWER_S = 5.0
+_CLIENT_PORT = 10001
+_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+"""What every HTTP/2 connection begins with, on both sides; Ray speaks gRPC, which is HTTP/2."""
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 class RayRunner:
     """A :class:`~simgap.workers.TaskRunner` that hands tasks to actors of a Ray cluster."""
 
     def __init__(self, address: str, workers: int | None = None) -> None:
-        """Take the cluster; nothing is connected yet.
+        """Take the cluster, and see whether anybody answers there; nothing is connected yet.
 
         Args:
             address: ``local``, ``auto``, ``host:port`` or ``ray://host:port``. Its machines share the filesystem of this one.
             workers: actors; one a CPU of the cluster by default.
 
         Raises:
-            MachineError: Ray is not installed.
+            MachineError: Ray is not installed, or nobody answers.
         """
         if importlib.util.find_spec("ray") is None:
             raise MachineError("Ray is not installed; pip install 'simgap[ray]', or leave out --ray to use the cores of this machine")
+        require_answer(address)
         self._address, self._workers = address, workers
 
     def __call__(
@@ -86,6 +95,7 @@ def run_tasks_ray(
     """
     if not tasks:
         return
+    require_answer(address)
     ray: Any = importlib.import_module("ray")
     variables = child_environment()
     if address == LOCAL:
@@ -174,6 +184,44 @@ class _Actor:
             return "error", travelling(error)
 
 
+def require_answer(address: str) -> None:
+    """Say at once that nobody answers: Ray itself would try for more than a minute, and then end the process.
+
+    Raises:
+        MachineError: nothing listens at the address, or something that is no Ray.
+    """
+    where = _current() if address == "auto" else address
+    if where == LOCAL or not where:  # a cluster of our own; or none is known here, which Ray says at once
+        return
+    is_client = where.startswith("ray://")
+    try:
+        parts = urlsplit(where if is_client else f"ray://{where}")
+        host, port = parts.hostname, parts.port or (_CLIENT_PORT if is_client else None)
+    except ValueError:
+        host, port = None, None
+    if not host or port is None:
+        raise UsageError(f"--ray {address!r:.80} is no address; give local, auto, host:port or ray://host:port")
+    try:
+        with socket.create_connection((host, port), timeout=_ANSWER_S) as connection:
+            connection.settimeout(_ANSWER_S)
+            if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
+                connection.sendall(_HELLO)
+                if len(told := connection.recv(len(_SETTINGS), socket.MSG_WAITALL)) < len(_SETTINGS) or told[3] != _SETTINGS[3]:
+                    raise ConnectionError("something else than Ray answers")
+    except (OSError, UnicodeError) as error:
+        told_by = f"{where}, the address of this machine's last cluster" if address == "auto" else where
+        raise MachineError(f"no Ray cluster answers at {told_by} ({_first_line(error)}); start one with `ray start --head`, or use --ray local") from error
+
+
+def _current() -> str:
+    """Return the address that Ray would take for ``auto``: the user's, or that of the cluster that was started last here; empty for none."""
+    file = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    try:
+        return os.environ.get("RAY_ADDRESS", "") or file.read_text().strip()
+    except (OSError, UnicodeError):
+        return ""
+
+
 @contextmanager
 def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
     """Connect to a cluster, or start one; one that this process is connected to already is used and left as it is."""
@@ -184,7 +232,7 @@ def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
     here: dict[str, Any] = {"num_cpus": cores, "include_dashboard": False} if address == LOCAL else {"address": address}
     try:
         ray.init(**here, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+    except (ConnectionError, ValueError, RuntimeError, OSError, SystemExit) as error:  # it ends the process where a cluster is half dead
         raise MachineError(
             f"the Ray cluster at {address!r} cannot be reached ({_first_line(error)}); start one with `ray start --head`, or use --ray local"
         ) from error

@@ -122,6 +122,10 @@ class TrainingRun:
         self._optimiser.load_state_dict(state.optimiser)
         self.step, self.last_loss, self.losses = state.step, state.last_loss, list(state.losses)
 
+    def agreed(self, told: bool) -> bool:
+        """Return whether anybody in the team was told to stop: then all stop after the same step."""
+        return self._team.total(float(told), self._device) > 0
+
     def held_out(self) -> tuple[float, dict[str, Any]] | None:
         """Return the averaged weights' loss and open-loop errors on held-out episodes, None without any.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
@@ -11,6 +12,7 @@ import numpy as np
 
 from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
+from simgap.interrupts import HeldBack, Stopped
 from simgap.policies.checkpoint import CARD, KEPT, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash
@@ -104,8 +106,9 @@ def _train(
                 record["kept_at_step"] = run.step
             write_checkpoint(folder, make_card(tables, shares, spec, plan, record), run.export())
 
-        for _ in _loop(run, spec, out if team.leads else None, request, progress, keep):
-            write(kept_folder(out, run.step))
+        with HeldBack() as held:
+            for _ in _loop(run, spec, out if team.leads else None, request, progress, keep, held):
+                write(kept_folder(out, run.step))
         if team.leads:
             write(out)
             (out / RESUME_FILE).unlink(missing_ok=True)
@@ -148,9 +151,19 @@ def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec:
 
 
 def _loop(
-    run: TrainingRun, spec: TrainSpec, out: Path | None, request: str, progress: Callable[[TrainProgress], None] | None, keep: frozenset[int]
+    run: TrainingRun,
+    spec: TrainSpec,
+    out: Path | None,
+    request: str,
+    progress: Callable[[TrainProgress], None] | None,
+    keep: frozenset[int],
+    held: HeldBack,
 ) -> Iterator[int]:
-    """Train to the end, and yield every step at which a checkpoint is to be kept, to the process that leads."""
+    """Train to the end, and yield every step at which a checkpoint is to be kept, to the process that leads.
+
+    Raises:
+        Stopped: Ctrl-C or another signal came; the state after the step that was under way is saved.
+    """
     since, began = run.step, time.monotonic()
     while run.step < spec.steps:
         run.losses.append(run.advance(run.draw()))
@@ -180,3 +193,7 @@ def _loop(
         if out is not None and run.step < spec.steps and (run.step in keep or run.step % spec.checkpoint_every_steps == 0):
             # After what is kept and logged: a kill between makes the same checkpoint and the same line again.
             write_resume(out, request, run.state())
+        if run.agreed(held.number is not None):
+            if out is not None:
+                write_resume(out, request, run.state())
+            raise Stopped(held.number or signal.SIGINT, f"step {run.step} of {spec.steps} is saved, and the same command goes on from there")
