@@ -201,7 +201,7 @@ def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finit
         try:
             json.dumps(value, allow_nan=False)
         except ValueError as error:
-            raise DataError(f"{where} holds a number that is none (NaN or infinity); correct or restore it") from error
+            raise DataError(f"{where} holds NaN or infinity where a number is expected; correct or restore it") from error
     if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
