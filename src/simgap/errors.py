@@ -45,6 +45,10 @@ class MachineError(SimgapError):
     """The machine lacks something (a system library, memory, a display driver): install it."""
 
 
+class BusyError(SimgapError):
+    """Another process is at the same work: wait for it, or work elsewhere."""
+
+
 class TrialFault(SimgapError):
     """A trial broke and proves nothing: log it as void with this reason and go on."""
 

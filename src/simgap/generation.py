@@ -18,6 +18,7 @@ from simgap.episodes.finish import SIMGAP_JSON
 from simgap.episodes.spec import Codec, DatasetSpec
 from simgap.episodes.store import EpisodeWriter, Prepared
 from simgap.errors import DataError, UsageError, did_you_mean
+from simgap.locks import alone_in
 from simgap.provenance import Stamp, child_rng, read_json, source_hash
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers import Abstain, Teacher, make_teacher
@@ -218,9 +219,15 @@ def generate(
     Raises:
         DataError: the folder holds another dataset, or the teacher cannot solve an initial condition of these ranges.
         UsageError: an env or camera that is not there.
+        BusyError: another process is writing into the folder.
     """
     if spec.episodes < 1:
         raise DataError(f"cannot generate {spec.episodes} episodes; ask for at least one")
+    with alone_in(out):
+        return _generate(spec, out, workers, progress, runner)
+
+
+def _generate(spec: GenerateSpec, out: Path, workers: int, progress: Callable[[int, int], None] | None, runner: TaskRunner) -> GenerateReport:
     env = recorded_env(spec, render=False)
     stored = dataset_spec(spec, env, make_teacher(env))
     writer = EpisodeWriter(out, stored)

@@ -53,13 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the study named."""
+    from simgap.locks import alone_in
     from simgap.machine import require_offscreen
 
     require_offscreen()
     args.out = args.out or Path("runs/studies") / str(args.study)
     args.out.mkdir(parents=True, exist_ok=True)
     args.page = args.page or args.out / f"{args.study}.md"
-    return _execution(args) if args.study == "execution" else _selection(args)
+    with alone_in(args.out):
+        return _execution(args) if args.study == "execution" else _selection(args)
 
 
 def _execution(args: argparse.Namespace) -> int:

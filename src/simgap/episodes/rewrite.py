@@ -15,6 +15,7 @@ from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.store import EpisodeWriter
 from simgap.errors import DataError
+from simgap.locks import alone_in
 from simgap.workers import TaskRunner
 
 SYNC_EVERY = 16
@@ -53,7 +54,26 @@ def write_all(
     runner: TaskRunner,
     notes: Sequence[str] = (),
 ) -> Converted:
-    """Write the episodes that are missing and finish; a job begins with the index to write."""
+    """Write the episodes that are missing and finish; a job begins with the index to write.
+
+    Raises:
+        BusyError: another process is writing into the folder.
+    """
+    with alone_in(out):
+        return _write_all(out, spec, setup, setup_args, jobs, workers, progress, runner, notes)
+
+
+def _write_all(
+    out: Path,
+    spec: DatasetSpec,
+    setup: Callable[..., EpisodeWork],
+    setup_args: Sequence[Any],
+    jobs: Sequence[tuple[int, ...]],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+    runner: TaskRunner,
+    notes: Sequence[str],
+) -> Converted:
     writer = EpisodeWriter(out, spec)
     done = writer.done()
     beyond = sorted(done - {job[0] for job in jobs})

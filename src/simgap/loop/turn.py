@@ -11,6 +11,7 @@ from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError
 from simgap.ledger import Ledger
 from simgap.ledger.heads import LEDGER_FILE
+from simgap.locks import alone_in
 from simgap.loop.record import TurnLedger
 from simgap.loop.recorded import read_recorded
 from simgap.loop.results import Turn, TurnResult, compare
@@ -42,6 +43,11 @@ def run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, *, 
     Raises:
         DataError: the folder holds a run of another spec, or its ledger was changed.
     """
+    with alone_in(folder):
+        return _run_turns(spec, folder, cache, reporter, workers)
+
+
+def _run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, workers: int) -> TurnResult:
     env = make_env(spec.env, image_size=spec.image_size, render=False)
     ranges = env.presets["nominal"]
     _keep_spec(spec, folder)

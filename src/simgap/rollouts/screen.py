@@ -13,6 +13,7 @@ import numpy as np
 
 from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
+from simgap.locks import alone_in
 from simgap.policies.bridges.open import read_any_card
 from simgap.provenance import Stamp, canonical_json, content_hash, file_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec
@@ -144,10 +145,13 @@ def screen(
         def decided(records: Sequence[RolloutRecord]) -> bool:
             return plan is not None and run_screen(plan, (r.outcome for r in records)).finished
 
-        records = run_kept(spec, folder / GROUPS, policy=card.hash, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner)
-        used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
-        _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
-        shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
+        with alone_in(folder):
+            records = run_kept(
+                spec, folder / GROUPS, policy=card.hash, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner
+            )
+            used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
+            _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
+            shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
     elif progress:
         progress(spec.episodes, spec.episodes)
     return read_screen(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError, UsageError
+from simgap.locks import alone_in
 from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_file
 from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.bridges.policy_file import is_policy_file
@@ -181,7 +183,10 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
     arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), policy=c.card.hash, folder=_home(spec, c, out)) for c in spec.candidates]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
 
-    with StandingWorkers() as standing:  # started once, not once a look
+    with ExitStack() as stack:
+        for arm in arms:
+            stack.enter_context(alone_in(arm.folder))
+        standing = stack.enter_context(StandingWorkers())  # started once, not once a look
 
         def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
             groups = range(look * ROUND_GROUPS, min((look + 1) * ROUND_GROUPS, spec.groups))

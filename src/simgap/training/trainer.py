@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
 from simgap.interrupts import HeldBack, Stopped
+from simgap.locks import alone_in
 from simgap.policies.checkpoint import CARD, KEPT, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash
@@ -58,8 +59,9 @@ def train(
         UsageError: no data, wrong shares, a folder that holds another run or one finished without what is to be kept.
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside a parent's range, or a loss that is not finite.
+        BusyError: another process is writing into the folder.
     """
-    with joined(spec.device) as team:
+    with joined(spec.device) as team, alone_in(out) if team.leads else nullcontext():
         return _train(tables, shares, spec, out, progress, kinds, frozenset(keep) - {spec.steps}, team)
 
 

@@ -14,6 +14,7 @@ from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.store import EpisodeWriter
 from simgap.errors import DataError, TrialFault
+from simgap.locks import alone_in
 from simgap.policies.execution import parse_executor
 from simgap.provenance import Stamp
 from simgap.robots.base import InitialCondition
@@ -107,6 +108,11 @@ def run_trials(
         DataError: the folder holds another plan.
         SimgapError: a policy that does not fit the robot.
     """
+    with alone_in(out):
+        return _run_trials(plan, out, workers, progress, robot)
+
+
+def _run_trials(plan: TrialPlan, out: Path, workers: int, progress: Callable[[int, int], None] | None, robot: SurrogateRobot | None) -> list[TrialResult]:
     stamped = robot or plan.robot.open()
     try:
         spec = _dataset_spec(plan, stamped)
