@@ -113,3 +113,23 @@ def test_a_bar_on_a_terminal_leaves_standard_output_alone(capsys: pytest.Capture
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (125, "2 min 05 s"), (7325, "2 h 02 min")])
 def test_a_duration_is_told_in_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+HOSTILE = "[/nothing] [red]x[/red] :car: \x1b[2J\x1b]0;title\x07 \x9b31m \u202egnp.exe \x7f"
+
+
+def test_no_text_of_a_file_commands_the_terminal_or_is_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("name")
+    table.add_row(HOSTILE)
+    emit(_args(), {}, lambda console: (console.print(HOSTILE), console.print(table)))  # type: ignore[func-returns-value, return-value]
+    say(_args(), HOSTILE)
+    with progress(1, "episodes") as advance:
+        advance(1, HOSTILE)
+    told = capsys.readouterr()
+    for text in (told.out, told.err):
+        assert text.count("[/nothing] [red]x[/red] :car: ?[2J") >= 2
+        assert not set("\x1b\x07\x9b\u202e\x7f") & set(text)
+    emit(_args(json=True), {HOSTILE: HOSTILE}, lambda console: None)
+    out = capsys.readouterr().out
+    assert json.loads(out) == {HOSTILE: HOSTILE}
+    assert not set("\x1b\x07\x9b\u202e\x7f") & set(out)

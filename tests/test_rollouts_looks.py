@@ -14,10 +14,10 @@ from arm_fixtures import tiny_checkpoint
 from simgap.cli import main
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.policies.checkpoint import read_card
-from simgap.provenance import Stamp
+from simgap.provenance import Stamp, write_sealed
 from simgap.rollouts import looks
 from simgap.rollouts.engine import RolloutSpec
-from simgap.rollouts.looks import chosen_here, pooled_reports
+from simgap.rollouts.looks import chosen_here, pooled_reports, unread_looks
 from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE, screen
 from simgap.seeds import Purpose
 from simgap.statistics import ScreenVerdict, Tally
@@ -39,14 +39,17 @@ def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(spec: R
         "select": {"seed": 0},
         "ranges": spec.ranges.to_json(),
     }
-    (folder / "selection.json").write_text(json.dumps(race))
+    write_sealed(folder / "selection.json", race)
     assert chosen_here(tmp_path, spec, "2") == folder
     assert chosen_here(tmp_path, spec, "1") is None
     assert chosen_here(tmp_path, dataclasses.replace(spec, seed=1), "2") is None
     assert chosen_here(tmp_path, dataclasses.replace(spec, ranges=ARM_PRESETS["wide"]), "2") is None
     assert chosen_here(tmp_path, dataclasses.replace(spec, purpose=Purpose.REPORT), "2") is None
-    (folder / "selection.json").write_text("[]")
-    assert chosen_here(tmp_path, spec, "2") is None
+    assert unread_looks(tmp_path, spec, "2") == ()
+    for edited in (json.dumps({**race, "winner": "a"}), "[]"):
+        (folder / "selection.json").write_text(edited)
+        assert chosen_here(tmp_path, spec, "2") is None
+        assert "may be a race that chose this policy" in unread_looks(tmp_path, spec, "2")[0]
 
 
 def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_so(
@@ -68,6 +71,16 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     assert "finished before and read back" in said
     assert "broken: all of the interval below 50 %" in said
     assert read_card(spec.checkpoint).hash == both.stamp.fields["policy"]
+    summary = alone.path / "screen.json"
+    kept = summary.read_text()
+    for damage in (lambda: summary.write_text(kept.replace('"failure"', '"success"')), lambda: summary.write_text("{"), summary.unlink):
+        damage()
+        assert main([*words, "--json", "--quiet"]) == 1
+        (shown,) = json.loads(capsys.readouterr().out)["screens"]
+        assert shown["pooled"] is None
+        assert any("--seed 0" in text or str(alone.path) in text for text in shown["unread_looks"])
+    main([*words, "--quiet"])
+    assert "note: --seed 0 was spent on a report of this policy" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from simgap.cli import main
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.errors import DataError, UsageError
 from simgap.policies.checkpoint import CARD, KEPT
-from simgap.provenance import read_json, write_atomic
+from simgap.provenance import read_json, read_sealed, write_atomic
 from simgap.rollouts import engine, kept
 from simgap.rollouts import screen as screen_module
 from simgap.rollouts import select as select_module
@@ -115,7 +115,7 @@ def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(run_
     assert found.report.counts.n == 64
     assert found.curse.point == pytest.approx(raced.selected.successes / raced.selected.n - found.report.counts.successes / 64)
     document = to_json(spec, found)
-    assert document == read_json(found.folder / "selection.json") | {"winner_path": spec.candidates[2].path, "path": found.folder} | {
+    assert document == read_sealed(found.folder / "selection.json") | {"winner_path": spec.candidates[2].path, "path": found.folder} | {
         "entrants": document["entrants"]
     }
     assert draw_race(found).read_bytes().startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli._output import duration, foreign
+from simgap.cli._output import duration, foreign, marked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ def show_report(console: Console, document: dict[str, Any]) -> None:
         console.print(table)
     for finding in document["findings"]:
         mark = _MARKS[finding["severity"]]
-        console.print(f"[{mark}]{finding['severity']}[/{mark}] {finding['code']}: {foreign(finding['sentence'])}")
+        console.print(marked(finding["severity"], mark, f" {finding['code']}: {foreign(finding['sentence'])}"))
         console.print(f"        -> {foreign(finding['remedy'])}")
     if not document["findings"]:
         console.print("nothing wrong found")
@@ -57,7 +57,7 @@ def show_written(console: Console, document: dict[str, Any]) -> None:
     console.print(f"{foreign(document['out'])}: {document['episodes']} episodes{found}, {document['frames']} frames, {duration(document['seconds'])}")
     console.print(f"fingerprint {document['fingerprint'][:16]}, codec {document['codec']}, {document['videos']}")
     for note in document["notes"]:
-        console.print(f"[cyan]note[/cyan] {foreign(note)}")
+        console.print(marked("note", "cyan", f" {foreign(note)}"))
     console.print(f"next: simgap data check {foreign(document['out'])}")
 
 
@@ -66,7 +66,7 @@ def show_statistics(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
     for note in document["notes"]:
-        console.print(f"[cyan]note[/cyan] {foreign(note)}")
+        console.print(marked("note", "cyan", f" {foreign(note)}"))
     differences = document["differences"]
     if not document["stored"]:
         console.print(f"{foreign(document['path'])} stores no statistics")
@@ -102,7 +102,7 @@ def show_split(console: Console, document: dict[str, Any]) -> None:
         table.add_row(foreign(name), str(len(episodes)), str(document["frames"][name]), *tasks)
     console.print(table)
     for note in document["notes"]:
-        console.print(f"[cyan]note[/cyan] {foreign(note)}")
+        console.print(marked("note", "cyan", f" {foreign(note)}"))
     for path in document["written"]:
         console.print(f"wrote {foreign(path)}")
     if not document["written"]:

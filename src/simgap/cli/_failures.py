@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simgap import __version__
-from simgap.cli._output import json_text
+from simgap.cli._output import foreign, json_text
 from simgap.errors import SimgapError
 from simgap.interrupts import Stopped
 
@@ -28,7 +28,6 @@ _LONGEST = 4000
 """Characters of a message; what is quoted out of a file may be of any length."""
 _DECODERS = ("pyarrow", "PIL", "av", "h5py", "safetensors", "safetensors_rust", "zipfile", "zlib")
 """Packages whose exceptions say that a file is damaged, whoever let them pass."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,5 +127,5 @@ def _save_traceback(error: BaseException, argv: list[str]) -> str:
 
 def _one_line(text: str) -> str:
     """Return one line that moves no cursor, whatever a file or folder of somebody else is called."""
-    line = _CONTROL.sub("?", " ".join(text.split()))
+    line = foreign(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 500]} [...] {line[-400:]}"

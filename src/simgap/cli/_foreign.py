@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli._output import foreign
+from simgap.cli._output import foreign, marked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ def show_foreign(console: Console, document: dict[str, Any]) -> None:
         show(console, document["measurements"])
     for finding in document["findings"]:
         mark = _MARKS[finding["severity"]]
-        console.print(f"[{mark}]{finding['severity']}[/{mark}] {finding['code']}: {foreign(finding['sentence'])}")
+        console.print(marked(finding["severity"], mark, f" {finding['code']}: {foreign(finding['sentence'])}"))
         console.print(f"        -> {foreign(finding['remedy'])}")
     if not document["findings"]:
         console.print("nothing wrong found")

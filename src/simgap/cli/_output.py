@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
+_HIDDEN = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Characters that move a cursor, command a terminal, or show text in another order than it has."""
+_UNSEEN = re.compile(f"[{_HIDDEN}]")
 PLAIN_INTERVAL_S = 10.0
 """Between two progress lines when standard error is a file."""
 _PIPE_WIDTH = 120
@@ -48,32 +52,53 @@ def emit(args: Namespace, document: Mapping[str, Any], human: Callable[[Console]
 def json_text(document: Any, indent: int | None = None) -> str:
     """Return a document as JSON that standard output can take; where that is no UTF-8, other letters become JSON's own escapes."""
     is_utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
-    return json.dumps(document, indent=indent, ensure_ascii=not is_utf8)
+    text = json.dumps(document, indent=indent, ensure_ascii=not is_utf8)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def harmless(text: str) -> str:
+    """Return a text, whoever wrote parts of it, so that a terminal shows it and obeys nothing in it; line ends and tabs stay."""
+    return _UNSEEN.sub("?", text)
 
 
 def foreign(text: str) -> str:
-    """Return what somebody else wrote so that it can be shown: no markup of ours and no control characters."""
-    from rich.markup import escape
-
-    return escape(re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", text))
+    """Return what somebody else wrote on one line: a console of ours takes it as it is otherwise, without markup."""
+    return re.sub(r"[\t\n\r]", "?", harmless(text))
 
 
 def console() -> Console:
-    """Return a console on standard output; in a pipe it is 120 columns wide unless COLUMNS says otherwise."""
-    from rich.console import Console
+    """Return a console on standard output; in a pipe it is 120 columns wide unless COLUMNS says otherwise.
+
+    All texts go through here, and many hold names out of files: none is read as markup, and none commands the terminal.
+    """
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class Page(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with code 1; the frame has its own way
 
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Page(width=width, highlight=False)
+    return Page(width=width, highlight=False, markup=False, emoji=False)
+
+
+def marked(word: str, colour: str, rest: str) -> Text:
+    """Return a line that begins with a word in colour."""
+    from rich.text import Text
+
+    return Text.assemble((word, colour), rest)
 
 
 def say(args: Namespace, text: str) -> None:
     """Print one line about what is going on to standard error, unless ``--quiet``."""
     if not args.quiet:
-        print(text, file=sys.stderr, flush=True)
+        print(harmless(text), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -158,12 +183,12 @@ def _lines(meter: Meter, interval_s: float = PLAIN_INTERVAL_S) -> Iterator[Advan
         meter.add(n, note)
         if meter.clock() - last >= interval_s:
             last = meter.clock()
-            print(meter.line(), file=sys.stderr, flush=True)
+            print(harmless(meter.line()), file=sys.stderr, flush=True)
 
     try:
         yield advance
     finally:
-        print(f"{meter.line()}, took {duration(meter.elapsed_s)}", file=sys.stderr, flush=True)
+        print(f"{harmless(meter.line())}, took {duration(meter.elapsed_s)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -171,13 +196,13 @@ def _bar(meter: Meter) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}", markup=False))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}", markup=False))
     with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as shown:
         task = shown.add_task(meter.label, total=meter.total, speed="")
 
         def advance(n: int = 1, note: str = "") -> None:
             meter.add(n, note)
-            shown.update(task, completed=meter.done, speed=meter.speed())
+            shown.update(task, completed=meter.done, speed=harmless(meter.speed()))
 
         yield advance
         shown.update(task, speed=f"took {duration(meter.elapsed_s)}")

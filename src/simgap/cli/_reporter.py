@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from simgap.cli._output import duration, progress
+from simgap.cli._output import duration, harmless, progress
 
 if TYPE_CHECKING:
     from simgap.loop.spec import Progress
@@ -45,4 +45,4 @@ class ConsoleReporter:
     def say(self, text: str) -> None:
         """Say one line."""
         if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(harmless(text), file=sys.stderr, flush=True)

@@ -63,6 +63,7 @@ def _print_looks(console: Console, shown: Mapping[str, Any]) -> None:
     if (pooled := shown["pooled"]) is not None:
         where = ", ".join(map(str, pooled["seeds"]))
         show_lines(console, f"  look {len(pooled['seeds'])} at fresh seeds (--seed {where}), all together {pooled['sentence']}: {pooled['verdict']}")
+    show_lines(console, *(f"  note: {text}; what it said is in no number here" for text in shown["unread_looks"]))
 
 
 def print_difference(console: Console, found: dict[str, Any]) -> None:

@@ -263,22 +263,23 @@ def executors_of(card: AnyCard, texts: Sequence[str] | None) -> list[ExecutorSpe
 
 def _looks(out: Path, spec: RolloutSpec, policy: str, report: ScreenReport, began: float) -> dict[str, Any]:
     """Return what was looked at before: whether these seeds chose this policy, other reports of it, and whether this screen was finished already."""
-    from simgap.rollouts.looks import chosen_here, pooled_reports
+    from simgap.rollouts.looks import chosen_here, pooled_reports, unread_looks
 
     race, pooled = chosen_here(out, spec, policy), pooled_reports(out, report)
     return {
         "chosen_on_these_seeds": race,
         "pooled": None if pooled is None else pooled.to_json(),
+        "unread_looks": list(unread_looks(out, spec, policy)),
         "was_finished": (report.path / "screen.json").stat().st_mtime < began,
     }
 
 
 def _is_clean(report: ScreenReport, looks: dict[str, Any]) -> bool:
-    """Return whether a screen speaks for hardware time: by seeds that did not choose the policy, and by all reports together."""
+    """Return whether a screen speaks for hardware time: by seeds that did not choose the policy, and by all reports together, none missing."""
     from simgap.statistics import ScreenVerdict
 
     verdicts = {str(report.verdict), (looks["pooled"] or {}).get("verdict", str(report.verdict))}
-    return verdicts == {str(ScreenVerdict.WORTH_HARDWARE_TIME)} and looks["chosen_on_these_seeds"] is None
+    return verdicts == {str(ScreenVerdict.WORTH_HARDWARE_TIME)} and looks["chosen_on_these_seeds"] is None and not looks["unread_looks"]
 
 
 def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport], notes: Sequence[dict[str, Any]]) -> dict[str, Any]:

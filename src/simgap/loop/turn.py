@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from simgap.cache import StageCache
@@ -19,7 +20,7 @@ from simgap.loop.spec import Reporter, TurnSpec
 from simgap.loop.stages import Stages
 from simgap.loop.store import RUN_JSON, save_run
 from simgap.policies.execution import parse_executor
-from simgap.provenance import canonical_json, read_json, write_atomic
+from simgap.provenance import canonical_json, read_json, read_sealed, write_atomic, write_sealed
 from simgap.robots.gaps import Gap, nonce_of
 from simgap.robots.surrogate import SurrogateRobot
 from simgap.seeds import Purpose
@@ -143,7 +144,7 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
     """Diagnose, or read the diagnosis of a run that was interrupted later."""
     path = stages.run_folder / "diagnosis.json"
     if path.exists():
-        return Diagnosis.from_json(read_json(path))
+        return Diagnosis.from_json(read_sealed(path))
     assert first.in_use is not None
     assert first.conditions is not None
     evidence = TurnEvidence(
@@ -169,7 +170,7 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
 
         found = diagnose(evidence, step)
         progress(7, 7, "")
-    write_atomic(path, canonical_json(found.to_json()))
+    write_sealed(path, json.loads(canonical_json(found.to_json())))
     return found
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from simgap.errors import DataError
-from simgap.provenance import read_json
+from simgap.provenance import read_json, read_sealed
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import BROKEN_BELOW, WORTHY_ABOVE, ScreenReport, read_screen
+from simgap.rollouts.spent import spent_seeds
 from simgap.seeds import Purpose
 from simgap.statistics import Estimate, ScreenVerdict, beta_mixture, sequential_screen_verdict
 
@@ -51,11 +52,11 @@ def chosen_here(root: Path, spec: RolloutSpec, policy: str) -> Path | None:
         return None
     for file in sorted(root.glob("select-*/selection.json")):
         try:
-            found = read_json(file)
+            found = read_sealed(file)
             winners = [e["policy"] for e in found["entrants"] if e["name"] == found["winner"]]
             same = (found["env"], found["select"]["seed"], found["ranges"]) == (spec.env, spec.seed, spec.ranges.to_json())
         except (DataError, KeyError, TypeError, AttributeError):
-            continue  # a race that cannot be read warns of nothing
+            continue  # unread_looks names it
         if same and policy in winners:
             return file.parent
     return None
@@ -83,12 +84,60 @@ def pooled_reports(root: Path, report: ScreenReport) -> Pooled | None:
     return Pooled(seeds=(*sorted(earlier), own), rate=beta_mixture(k, n), verdict=verdict)
 
 
+def unread_looks(root: Path, spec: RolloutSpec, policy: str) -> tuple[str, ...]:
+    """Return a sentence for each earlier look that may be about this policy and cannot be read, so that a bad one does not vanish with its file.
+
+    Of report seeds these are screens that are damaged, and seeds that were spent on this policy and executor without a screen that says
+    how it ended; of select seeds races that are damaged. Where screen and record of the seeds were both deleted, nothing is left to see.
+
+    Args:
+        root: folder of screens and races.
+        spec: what was rolled out.
+        policy: hash of the policy's card.
+    """
+    if spec.purpose is Purpose.SELECT:
+        return tuple(_unread_races(root))
+    asked = {"env": spec.env, "executor": spec.executor, "ranges": spec.ranges.to_json(), "purpose": str(Purpose.REPORT), "policy": policy}
+    told: set[int] = {spec.seed}
+    unread: list[str] = []
+    for file in sorted(root.glob("*/screen.json")):
+        stamp: Any = None
+        try:
+            stamp = read_json(file)["stamp"]
+            if not _is_like(stamp, asked):
+                continue
+            read_screen(file.parent)
+            told.add(int(stamp["seed"]))
+        except (DataError, KeyError, TypeError, ValueError, AttributeError) as error:
+            unread.append(f"{file.parent} may be an earlier report of this policy and cannot be read: {error}")
+            if isinstance(stamp, dict) and type(stamp.get("seed")) is int:
+                told.add(stamp["seed"])
+    for seed in spent_seeds(root, spec, policy):
+        if seed not in told:
+            unread.append(f"--seed {seed} was spent on a report of this policy, and no screen says how it ended; screen with --seed {seed} again")
+    return tuple(unread)
+
+
+def _unread_races(root: Path) -> Iterator[str]:
+    for file in sorted(root.glob("select-*/selection.json")):
+        try:
+            found = read_sealed(file)
+            if not {"env", "select", "ranges", "winner", "entrants"} <= set(found):
+                raise DataError(f"{file} holds no race")
+        except DataError as error:
+            yield f"{file.parent} may be a race that chose this policy on these seeds, and cannot be read: {error}"
+
+
+def _is_like(stamp: Any, asked: dict[str, Any]) -> bool:
+    return all(stamp.get(name) == value for name, value in asked.items())
+
+
 def _reports_like(root: Path, report: ScreenReport) -> Iterator[tuple[int, ScreenReport]]:
     same = {k: report.stamp.fields.get(k) for k in ("env", "executor", "ranges", "purpose", "engine", "renderer", "policy")}
     for file in sorted(root.glob("*/screen.json")):
         try:
             stamp = read_json(file)["stamp"]
-            if all(stamp.get(k) == v for k, v in same.items()):
+            if _is_like(stamp, same):
                 yield int(stamp["seed"]), read_screen(file.parent)
         except (DataError, KeyError, TypeError, ValueError, AttributeError):
-            continue  # another version's, or damaged: it is told when it is asked for itself
+            continue  # unread_looks names it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_f
 from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.bridges.policy_file import is_policy_file
 from simgap.policies.checkpoint import CARD, KEPT
-from simgap.provenance import canonical_json, child_rng, content_hash, source_hash, write_atomic
+from simgap.provenance import canonical_json, child_rng, content_hash, source_hash, write_sealed
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import Arm, run_arms
@@ -245,7 +246,7 @@ def report_winner(
     identity = [[content_hash(_identity(spec, c)) for c in spec.candidates], spec.groups, spec.report, spec.report_seed, spec.confidence, spec.share]
     folder = out / f"select-{content_hash(identity)[:16]}"
     selection = Selection(raced=raced, report=report, curse=curse, expected=expected, folder=folder)
-    write_atomic(folder / "selection.json", canonical_json(to_json(spec, selection)))
+    write_sealed(folder / "selection.json", json.loads(canonical_json(to_json(spec, selection))))
     return selection
 
 

@@ -87,6 +87,25 @@ def require_not_spent(root: Path, spec: RolloutSpec, policies: Mapping[str, str]
         )
 
 
+def spent_seeds(root: Path, spec: RolloutSpec, policy: str) -> tuple[int, ...]:
+    """Return the report seeds that were spent on this policy with this executor, in this env and these ranges.
+
+    Raises:
+        DataError: a record that cannot be read.
+    """
+    found: list[int] = []
+    for path in sorted((root / FOLDER).glob("*.json")):
+        try:
+            held = read_json(path, limit_bytes=1 << 20)
+            own = (held["env"], held["ranges"], held["policy"], held["executor"])
+            seed = int(held["seed"])
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: restore it") from error
+        if own == (spec.env, spec.ranges.to_json(), policy, spec.executor):
+            found.append(seed)
+    return tuple(sorted(found))
+
+
 def _block(spec: RolloutSpec) -> dict[str, Any]:
     return {"env": spec.env, "ranges": spec.ranges.to_json(), "seed": spec.seed}
 
