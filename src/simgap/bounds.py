@@ -217,14 +217,16 @@ def json_lines(path: Path, most_lines: int) -> Iterator[tuple[int, Any]]:
         DataError: no regular file, too large, too many lines, or no JSON lines; names the line.
     """
     require_regular(path, LINES_BYTES)
+    with open_regular(path) as stream:
+        if sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b"")) > most_lines:
+            raise DataError(f"{path} has more than {most_lines} lines, more than is read here; split the data")
     number = 0
     try:
         with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig") as handle:
             while line := handle.readline(LINE_CHARACTERS + 1):
                 number += 1
-                if len(line) > LINE_CHARACTERS or number > most_lines:
-                    many = f"more than {most_lines} lines" if number > most_lines else f"a line {number} of more than {LINE_CHARACTERS} characters"
-                    raise DataError(f"{path} has {many}, more than is read here; split the data")
+                if len(line) > LINE_CHARACTERS:
+                    raise DataError(f"{path} has a line {number} of more than {LINE_CHARACTERS} characters, more than is read here; split the data")
                 if line.strip():
                     yield number, parse_json(line, f"{path} line {number}")
     except UnicodeDecodeError as error:
