@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test compat plain sabotage setup lint unit thorough clean
+.PHONY: demo test compat plain sabotage audit setup lint unit thorough clean
 .DEFAULT_GOAL := test
 
 demo: setup
@@ -38,6 +38,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
+
+# Known vulnerabilities of the pinned versions, asked of the package index; what cannot be asked fails, and is no pass.
+audit:
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 # One planted fault at a time: do the tests of its room notice? FAULTS=20 SEED=3 make sabotage; hours for many.
 FAULTS ?= 60
