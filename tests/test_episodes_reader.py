@@ -341,3 +341,16 @@ def test_videos_can_be_joined_by_other_tools_as_the_container_demands(codec: str
     listed.write_text("ffconcat version 1.0\n" + "".join(f"file '{path}'\n" for path in paths))
     with av.open(str(listed), format="concat", options={"safe": "0"}) as container:
         assert sum(1 for packet in container.demux() if packet.size) == 24
+
+
+def test_an_episode_whose_vectors_have_another_width_than_the_dataset_is_named(root: Path) -> None:
+    (root / "meta" / "simgap.json").unlink()
+    file = root / data_path(1)
+    table = pq.read_table(file)
+    at = table.column_names.index("observation.state")
+    narrow = pa.array([row[:1] for row in table["observation.state"].to_pylist()], type=pa.list_(pa.float32()))
+    pq.write_table(table.set_column(at, "observation.state", narrow), file)
+    dataset = open_dataset(root)
+    assert len(dataset.episode(0).state)
+    with pytest.raises(DataError, match=r"states of 1 numbers in episode 1, the dataset says"):
+        dataset.episode(1)

@@ -205,7 +205,7 @@ class Dataset:
         """Return one episode, with decoded frames unless ``images`` is False.
 
         Raises:
-            DataError: frames missing, lengths that differ, NaN in action or state.
+            DataError: frames missing, lengths or widths that differ, NaN in action or state.
         """
         entry, columns = self.entry(index), self.columns(index)
         action, state = (np.atleast_2d(columns[k].T).T for k in (self.action_key, self.state_key))
@@ -214,6 +214,10 @@ class Dataset:
                 f"{entry.data} holds {len(action)} frames of episode {index}, its index row says {entry.length}; "
                 f"simgap data check {self.root} looks for the others in the other files"
             )
+        for what, values, wanted in (("actions", action, self.spec.action_spec), ("states", state, self.spec.state_spec)):
+            if values.ndim != 2 or values.shape[1] != len(wanted):
+                shape = "x".join(map(str, values.shape[1:]))
+                raise DataError(f"{entry.data} holds {what} of {shape} numbers in episode {index}, the dataset says {len(wanted)}; restore the file")
         frames: dict[str, NDArray[np.uint8]] = {}
         for camera in self.camera_keys if images else ():
             frames[camera] = np.empty((entry.length, *self.frame_shape(camera)), dtype=np.uint8)
