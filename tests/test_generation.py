@@ -75,7 +75,7 @@ if __name__ == "__main__":
     assert not (tmp_path / "data/meta/info.json").exists()
     seen: list[tuple[int, int]] = []
     report = generate(SPEC, tmp_path / "data", workers=0, progress=lambda done, total: seen.append((done, total)))
-    assert 1 <= seen[0][0] < SPEC.episodes
+    assert 1 <= seen[0][0] <= SPEC.episodes  # the workers may have been done with all before the end came
     assert seen[-1] == (SPEC.episodes, SPEC.episodes)
     assert report.attempts < SPEC.episodes
     assert hashes(report.root) == hashes(straight)
