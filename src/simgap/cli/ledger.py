@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 HELP = (
     "Verify, show and export a ledger of evidence. A ledger is a chain of rows, each with the hash of the row before: an edit inside it "
     "breaks the chain. A cut end, a chain written again as a whole or the ledger of another run fit their own chain; they show against a "
-    "head (number and hash of the newest row) kept outside: in run.json, in report.html, and in what the verbs print. Whoever can "
-    "edit ledger, run.json and report alike is found out only by a head that lies out of their reach: give it with --head."
+    "head (number and hash of the newest row) kept outside: in run.json, report.html or trials.json, and in what the verbs print. Whoever can "
+    "edit ledger and these files alike is found out only by a head that lies out of their reach: give it with --head."
 )
 COLUMNS = ("id", "time", "kind", "key", "evidence", "payload", "previous", "hash")
 _PLACE = "folder of a run or of trials, or a ledger file"

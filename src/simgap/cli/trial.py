@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Run what is missing of the plan, then enter its result in the ledger."""
     from simgap.errors import UsageError
     from simgap.ledger import Ledger
-    from simgap.ledger.heads import LEDGER_FILE, RUN_FILE
+    from simgap.ledger.heads import LEDGER_FILE, RUN_FILE, TRIALS_FILE, keep_head
     from simgap.machine import require_offscreen
     from simgap.robots.gaps import parse_gap
     from simgap.trials.batch import run_trials
@@ -56,7 +56,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{root} is a run of `simgap demo`, whose ledger ends with the run; give another --out")
     folder = root / asked.plan.name
     seal, evidence = _seal(asked.plan)
-    with Ledger(root / LEDGER_FILE) as ledger:
+    is_kept = (root / TRIALS_FILE).is_file()
+    with Ledger(root / LEDGER_FILE, create=not is_kept) as ledger:
+        ledger.require_kept(root)
+        if not is_kept and ledger.head[0]:
+            say(args, f"note: no head of {root / LEDGER_FILE} was kept: whether its end was cut before now cannot be seen")
+        keep_head(root, ledger.head_text, who=asked.plan.name, is_adding=True)
         commitment = ledger.append("commitment", {"seal_sha256": seal}, key=f"seal/{seal}")
         there = _already_there(args, folder)
         with progress(args.n - there, asked.what, args.quiet or there == args.n) as advance:
@@ -64,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
         payload = _payload(args, asked, folder, results, commitment)
         row = ledger.append("evidence", payload, evidence, key=f"trials/{payload['log']}")
         head = ledger.head_text
+        keep_head(root, head, who=asked.plan.name, is_adding=False)
     document = _document(payload, folder, row, results) | {"ledger": root / LEDGER_FILE, "ledger_head": head, "already_there": there}
+    document["head_kept_in"] = root / TRIALS_FILE
     emit(args, document, lambda console: _print(console, document))
     return 0 if payload["n"] and not payload["failures"] else 1
 
@@ -216,6 +223,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         f"wrote {document['path']}: every trial as a full episode",
         f"seal {document['seal']}{blind}",
         f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which says nothing about hardware",
-        f"ledger head {document['ledger_head']}: keep it elsewhere, `simgap ledger verify --head` then shows a ledger that was cut or written again",
+        f"ledger head {document['ledger_head']}, kept in {document['head_kept_in']}: a ledger that is cut is found from there. Keep it elsewhere too: "
+        "`simgap ledger verify --head` then shows one that was written again",
         document["what_n_cannot_show"],
     )

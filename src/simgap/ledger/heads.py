@@ -2,8 +2,8 @@
 
 A chain proves that nothing inside it was changed. Whoever cuts its end, or writes the whole file again, leaves a chain that
 fits; so does the ledger of another run. A head kept elsewhere no longer fits then. A run keeps its head in ``run.json`` and in
-its page, which shows an accident or an edit of the ledger alone. Against somebody who edits all three only a head helps that lies
-out of their reach: printed, mailed, published; give it to ``simgap ledger verify --head``.
+its page, a folder of trials in ``trials.json``, which shows an accident or an edit of the ledger alone. Against somebody who edits
+all of them only a head helps that lies out of their reach: printed, mailed, published; give it to ``simgap ledger verify --head``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 from simgap.errors import DataError, UsageError
 from simgap.ledger.rows import GENESIS
-from simgap.provenance import read_json
+from simgap.provenance import canonical_json, read_json, write_atomic
 
 LEDGER_FILE = "ledger.db"
 HEAD_FIELD = "ledger_head"
 """Field of ``run.json`` and name of the page's meta entry that hold the head."""
 RUN_FILE, PAGE = "run.json", "report.html"
+TRIALS_FILE = "trials.json"
+"""Keeps the head of a folder of trials, whose ledger grows with every set, and which sets are adding rows."""
 _SHORTEST = 12
 _TEXT = re.compile(r"(?:(\d{1,18}):)?([0-9a-f]{12,64})")
 _META = re.compile(rb'<meta name="simgap-ledger-head" content="([0-9a-f:]{1,90})">')
@@ -33,6 +35,8 @@ class Head(NamedTuple):
 
     number: int | None
     hash: str
+    is_open: bool = False
+    """Whether somebody was adding rows when it was kept: a kill then leaves rows after it."""
 
     def __str__(self) -> str:
         return self.hash if self.number is None else f"{self.number}:{self.hash}"
@@ -70,7 +74,35 @@ def kept_heads(folder: Path) -> dict[str, Head]:
             found = _META.search(handle.read(_META_WITHIN))
         if found is not None:
             kept[PAGE] = _stored(page, found[1].decode())
+    if (folder / TRIALS_FILE).is_file():
+        kept[TRIALS_FILE] = _trials(folder)[0]
     return kept
+
+
+def keep_head(folder: Path, head: str, *, who: str, is_adding: bool) -> None:
+    """Keep the head of a folder of trials.
+
+    Args:
+        folder: that of the ledger.
+        head: as it is printed.
+        who: which set of trials asks.
+        is_adding: True before it adds rows, False after the last; killed in between, it is still adding, until it is run again.
+
+    Raises:
+        DataError: what is kept there has another form than we write.
+    """
+    path = folder / TRIALS_FILE
+    others = [name for name in _trials(folder)[1] if name != who] if path.is_file() else []
+    write_atomic(path, canonical_json({HEAD_FIELD: head, "adding": [*others, who] if is_adding else others}) + "\n")
+
+
+def _trials(folder: Path) -> tuple[Head, list[str]]:
+    path = folder / TRIALS_FILE
+    said = read_json(path)
+    adding = said.get("adding") if isinstance(said, dict) else None
+    if not isinstance(adding, list) or not all(isinstance(name, str) for name in adding):
+        raise DataError(f"{path} does not say which head the ledger has; restore it, or begin a new folder")
+    return _stored(path, said.get(HEAD_FIELD))._replace(is_open=bool(adding)), adding
 
 
 def head_fault(kept: Head, hashes: Sequence[str], kinds: Mapping[int, str], *, may_have_grown: bool) -> str:
@@ -82,7 +114,7 @@ def head_fault(kept: Head, hashes: Sequence[str], kinds: Mapping[int, str], *, m
         kinds: row -> what it is, to name those that were added.
         may_have_grown: True lets rows stand after it.
     """
-    if kept in ((0, GENESIS), (None, GENESIS)):
+    if kept.hash == GENESIS and not kept.number:
         at = 0
     else:
         places = [kept.number] if kept.number is not None else range(1, len(hashes) + 1)
@@ -90,7 +122,7 @@ def head_fault(kept: Head, hashes: Sequence[str], kinds: Mapping[int, str], *, m
     if at < 0:
         row = "the row" if kept.number is None else f"row {kept.number}"
         return f"{row} with hash {kept.hash[:12]} is not in the ledger, which has {len(hashes)} rows; its end was cut or replaced, or it is another ledger"
-    if at == len(hashes) or may_have_grown:
+    if at == len(hashes) or may_have_grown or kept.is_open:
         return ""
     added = [f"{n} ({kinds.get(n, 'row')})" for n in range(at + 1, len(hashes) + 1)]
     shown = ", ".join(added[:4]) + (f" and {len(added) - 4} more" if len(added) > 4 else "")
@@ -101,4 +133,4 @@ def _stored(path: Path, text: object) -> Head:
     try:
         return parse_head(text if isinstance(text, str) else repr(text))
     except UsageError as error:
-        raise DataError(f"{path}: {error}; restore it, or run the demo again into a new folder") from error
+        raise DataError(f"{path}: {error}; restore it, or begin a new folder") from error
