@@ -228,7 +228,7 @@ ARMS: dict[str, Arm] = {
     "a binary gripper": replace(BASE, change=_binary_gripper),
     "state with velocities": replace(BASE, change=_with_velocities, state_names=(*SO101, *(n.replace(".pos", ".vel") for n in SO101))),
     "real clock of a busy loop": replace(BASE, times=_busy_clock),
-    "lag of 6 frames": replace(BASE, lag=6),
+    "lag of 5 frames": replace(BASE, lag=5),
     "episodes of 100 to 500 frames": replace(BASE, lengths=(100, 500, 180, 320, 260, 240)),
     "two arms": replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2),
     "radians, seven joints": replace(

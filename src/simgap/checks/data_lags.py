@@ -15,12 +15,17 @@ from simgap.checks.data_pooled import Joint, Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import Tracking, is_idle, longest_lag
 from simgap.checks.lag_sums import LagSums, lag_sums
+from simgap.conventions import SO101_JOINTS
 
 Array = NDArray[np.float64]
 Pairs = Sequence[tuple[Array, Array]]
 
 LONG_LAG_S = 0.3
 """Twice what healthy arms of this kind show."""
+SO101_LAG_S = (0.065, 0.167)
+"""Between these lie the lags of every SO-100 and SO-101 arm whose logs were read or are published."""
+_SO101_LATE_S = 0.183
+"""The latest of them was read off frames of 33 ms: half a frame more is still that arm."""
 _DRAWS = 200
 _BLOCKS = 12
 """Parts of a recording that are drawn from for the interval, at least; few long episodes are cut."""
@@ -74,6 +79,7 @@ def check_lags(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     """Return what is said of lags; only joints that move and follow have one."""
     rate = pooled.dataset.info.rate_hz
     seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= _TELLS and not is_idle(t, list(alive))]
+    seen = [t for t in seen if not t.load or is_gripper_name(t.name)] or seen  # what holds a joint up is no lag of it
     if not seen:
         return []
     pairs = _pairs(pooled, {t.name for t in seen})
@@ -83,7 +89,20 @@ def check_lags(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     rng = np.random.default_rng(len(pooled.indices))
     lags = [group_lag(g, {n: pairs[n] for n in names}, rate, rng) for g, names in groups.items()]
     found = _moves(pooled, {n: pairs[n] for t in seen if not is_gripper_name(t.name) for n in (t.name,)} or pairs, rng)
-    return [*found, *_said(seen, lags, rate)]
+    return [*found, *_said(seen, lags, rate, is_so101=is_so101(pooled))]
+
+
+def is_so101(pooled: Pooled) -> bool:
+    """Return whether the arm is an SO-100 or SO-101: by what the recording says, or because its joints have these names."""
+    declared = re.search(r"so[-_]?10[01]", pooled.dataset.info.robot_type or "", re.IGNORECASE) is not None
+    return declared or all(any(j in n for n in pooled.state_names) for j in SO101_JOINTS)
+
+
+def _is_late(lag: GroupLag, rate_hz: float, *, is_so101: bool) -> bool:
+    """Return whether a limb follows later than arms do; jaws are judged by the wide limit, for what they hold bends their lag."""
+    if is_so101 and "gripper" not in lag.group and lag.low / rate_hz > SO101_LAG_S[1] and lag.frames / rate_hz > _SO101_LATE_S:
+        return True
+    return lag.frames / rate_hz > LONG_LAG_S and lag.low / rate_hz > 0.8 * LONG_LAG_S
 
 
 def _pairs(pooled: Pooled, names: set[str]) -> dict[str, Pairs]:
@@ -133,18 +152,20 @@ def peak(curve: Array) -> float:
     return best + float(np.clip(0.5 * (before - after) / bend, -0.5, 0.5) if bend < 0 else 0.0)
 
 
-def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float) -> list[DataFinding]:
+def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float, *, is_so101: bool) -> list[DataFinding]:
     told = [g for g in lags if g.is_told]
     if not told or max(g.high for g in told) < 0.5:
         return []
-    late = [g for g in told if g.frames / rate_hz > LONG_LAG_S and g.low / rate_hz > 0.8 * LONG_LAG_S]
+    late = [g for g in told if _is_late(g, rate_hz, is_so101=is_so101)]
     unsure = [g.group for g in lags if not g.is_told]
     rest = f"; of {listed(unsure)} the motion is too slow to tell" if unsure else ""
     own = {t.name: int(t.lag_frames or 0) for t in seen}
     names = tuple(n for g in (late or told) for n in g.joints)
     most = max(g.frames for g in told)
+    beyond = f"; SO-101 arms follow after {1e3 * SO101_LAG_S[0]:.0f} to {1e3 * SO101_LAG_S[1]:.0f} ms" if late and is_so101 else ""
     remedy = "give the simulator the same lag" + (
-        f"; a chunk shorter than {most:.0f} steps never sees its own effect; look for buffering in the recorder or the driver before blaming a policy"
+        f"; a chunk shorter than {most:.0f} steps never sees its own effect; look for frames that are paired late or "
+        "buffered in the recorder or the driver before blaming a policy"
         if late
         else ", and check it again on the robot"
     )
@@ -152,7 +173,7 @@ def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float) ->
         DataFinding(
             code="long_lag" if late else "lag",
             severity=Severity.WARNING if late else Severity.NOTE,
-            sentence=f"the state follows the action after (95 % interval): {listed([g.words(rate_hz) for g in told], 8)}{rest}",
+            sentence=f"the state follows the action after (95 % interval): {listed([g.words(rate_hz) for g in told], 8)}{rest}{beyond}",
             remedy=remedy,
             joints=names,
             numbers={t.name: {"frames": own[t.name], "ms": 1e3 * own[t.name] / rate_hz, "velocity_frames": t.velocity_lag_frames} for t in seen}

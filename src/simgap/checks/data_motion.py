@@ -10,7 +10,7 @@ from simgap.checks.data_lags import check_lags
 from simgap.checks.data_leaps import check_leaps, cut_at, find_leaps
 from simgap.checks.data_limits import check_limits
 from simgap.checks.data_pairing import check_pairing, swapped_columns
-from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_pooled import Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_requested import check_requested
 from simgap.checks.data_scales import PLAUSIBLE, check_scales
@@ -156,12 +156,13 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
         if not t.load:
             continue
         held = f"{100 * t.load['share']:.0f} % of frames"
+        what = "a load in the jaws" if is_gripper_name(t.name) else "something is in its way"
         found.append(
             DataFinding(
                 code="load",
                 severity=Severity.NOTE,
-                sentence=f"{t.name} stands {t.load['gap']:.1f} off its command in {held}, and reaches it otherwise ({t.load['side']}): "
-                f"a load in the jaws{_explained(t, 'is that load and no unit fault')}",
+                sentence=f"{t.name} stands {t.load['gap']:.3g} off its command in {held}, and reaches it otherwise ({t.load['side']}): "
+                f"{what}{_explained(t, 'is that load and no unit fault')}",
                 remedy="nothing to repair; leave these frames out when fitting gains",
                 joints=(t.name,),
                 numbers={**t.load, "scale": t.whole.scale, "scale_without": t.unaffected.scale},

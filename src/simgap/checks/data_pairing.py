@@ -136,7 +136,7 @@ def _freezes(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
     frozen: dict[str, dict[int, int]] = {}
     for t in alive:
         joint = joints[t.name]
-        if joint.is_gripper or t.saturation or is_idle(t, alive):
+        if joint.is_gripper or t.saturation or t.load or is_idle(t, alive):
             continue
         states = [s[:, joint.state] for s in pooled.states]
         ends = (min(float(s.min()) for s in states), max(float(s.max()) for s in states))
@@ -163,9 +163,13 @@ def _freezes(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
 
 
 def _frozen_from(action: NDArray[np.float64], state: NDArray[np.float64], least: int, travel: float) -> int | None:
-    """Return where a run of at least ``least`` equal states begins during which the action moves more than ``travel``."""
+    """Return where a run of at least ``least`` equal states begins during which the action moves more than ``travel``.
+
+    A joint that something blocks stays as still, but moves on when its command comes back to where it is; an encoder that froze leaps.
+    """
     breaks = np.concatenate([[0], np.flatnonzero(np.diff(state) != 0) + 1, [len(state)]])
     for start, stop in pairwise(breaks):
-        if stop - start >= least and float(np.ptp(action[start:stop])) > travel:
+        off = np.abs(action[start:stop] - state[start])
+        if stop - start >= least and float(np.ptp(action[start:stop])) > travel and (stop == len(state) or off[-1] > 0.5 * off.max()):
             return int(start)
     return None

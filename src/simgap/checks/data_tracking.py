@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.checks.data_loads import at_stops, blocked, loaded_jaws
 from simgap.checks.data_pooled import Joint, Pooled
 from simgap.checks.gripper import GripperAgreement, agreement
 from simgap.checks.lag_sums import LagSums, lag_sums
@@ -98,7 +99,9 @@ class Tracking:
     saturation: Mapping[str, Any] = field(default_factory=dict)
     """Where command or state stops at a limit; empty where neither does."""
     load: Mapping[str, Any] = field(default_factory=dict)
-    """Where something in the jaws holds the state; empty where nothing does."""
+    """Where something holds the state up, in the jaws or in its way; empty where nothing does."""
+    held: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """The frames of that, over all frames of the recording."""
 
     def to_json(self, rate_hz: float) -> dict[str, Any]:
         """Return plain JSON values, lags also in milliseconds."""
@@ -133,20 +136,21 @@ def track(pooled: Pooled) -> list[Tracking]:
     """Return the tracking of every joint that action and state share."""
     actions, states = pooled.actions, pooled.states
     rate = pooled.dataset.info.rate_hz
-    results = []
-    for joint in pooled.joints:
-        pairs = [(a[:, joint.action], s[:, joint.state]) for a, s in zip(actions, states, strict=True)]
-        results.append(track_joint(joint, pairs, rate))
-    return results
+    pairs = [[(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)] for j in pooled.joints]
+    results = [track_joint(j, p, rate) for j, p in zip(pooled.joints, pairs, strict=True)]
+    stops = at_stops({t.name: (t.load, t.held) for t in results if t.load})
+    again = [track_joint(j, p, rate, is_at_stop=True) if j.name in stops else t for j, p, t in zip(pooled.joints, pairs, results, strict=True)]
+    return again
 
 
-def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float) -> Tracking:
+def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float, *, is_at_stop: bool = False) -> Tracking:
     """Measure one joint.
 
     Args:
-        joint: its name decides whether it can hold a load.
+        joint: its name decides whether it is jaws that hold something.
         pairs: ``(action, state)`` of each episode, ``(T,)`` each.
-        rate_hz: frames a second.
+        rate_hz: frames per second.
+        is_at_stop: what holds it up is known to be its own stop and no load.
     """
     action, state = (np.concatenate([p[k] for p in pairs]) for k in (0, 1))
     spread, state_spread = float(np.ptp(action)), float(np.ptp(state))
@@ -164,11 +168,11 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
     moving = _moving(pairs, lag)
     scale, offset = np.polyfit(a, s, 1)
     residual = s - a
-    load = _load(joint, a, s, moving, spread)
+    load = loaded_jaws(a, s, moving) if joint.is_gripper else {}
+    load = load or ({} if is_at_stop else blocked(pairs, lag, rate_hz))
+    held = np.asarray(load.pop("mask", np.zeros(len(a), dtype=bool)))
     saturation = _saturation(joint, a, s, _firsts(pairs, lag), is_loaded=bool(load))
-    affected = np.zeros(len(a), dtype=bool)
-    for source in (load, saturation):
-        affected |= np.asarray(source.pop("mask", affected))
+    affected = held | np.asarray(saturation.pop("mask", np.zeros(len(a), dtype=bool)))
     velocity_lag, correlation = _velocity_lag(pairs, longest, rate_hz)
     return Tracking(
         name=joint.name,
@@ -194,7 +198,18 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
         delta_correlation=_delta_correlation(pairs),
         saturation=saturation,
         load=load,
+        held=_in_recording(held, pairs, lag),
     )
+
+
+def _in_recording(aligned: NDArray[np.bool_], pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
+    """Return for every frame of the recording what was said of the frames that have a command."""
+    parts, place = [], 0
+    for a, _ in pairs:
+        n = max(0, len(a) - lag)
+        parts.append(np.concatenate([np.zeros(len(a) - n, dtype=bool), aligned[place : place + n]]))
+        place += n
+    return np.concatenate(parts)
 
 
 def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spread: float, state_spread: float) -> Relation:
@@ -291,35 +306,6 @@ def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64
     a = np.concatenate([x[:-1] for x, _ in pairs])
     step = np.concatenate([np.diff(s) for _, s in pairs])
     return float(np.corrcoef(a, step)[0, 1]) if np.ptp(a) > 0 and np.ptp(step) > 0 else None
-
-
-def _load(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], moving: NDArray[np.bool_], spread: float) -> dict[str, Any]:
-    """Find jaws that rest on something: both still, the state off the command to one side, while without a load it reaches its commands."""
-    if not joint.is_gripper:
-        return {}
-    residual = s - a
-    threshold = 0.05 * spread
-    off = ~moving & (np.abs(residual) > threshold)
-    side = np.sign(residual[off].sum()) if off.any() else 0.0
-    held = off & (np.sign(residual) == side)
-    if held.sum() < _FEWEST or held.sum() < 0.8 * off.sum():
-        return {}
-    low, high = np.quantile(a[held], (0.05, 0.95))
-    reached = ~moving & (np.abs(residual) <= threshold)
-    free = reached & (a >= low - threshold) & (a <= high + threshold)
-    is_closing = side > 0 and float(np.median(a[held])) < 0.5 * float(a.min() + a.max())
-    if free.sum() < _FEWEST and is_closing:
-        free = reached  # it never closes on nothing, but it does reach its other commands
-    if free.sum() < _FEWEST:
-        return {}
-    return {
-        "mask": held,
-        "frames": int(held.sum()),
-        "share": float(held.mean()),
-        "gap": float(np.abs(residual[held]).mean()),
-        "gap_free": float(np.abs(residual[free]).mean()),
-        "side": "state above command" if side > 0 else "state below command",
-    }
 
 
 def _saturation(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], firsts: NDArray[np.bool_], *, is_loaded: bool) -> dict[str, Any]:
