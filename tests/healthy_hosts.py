@@ -198,6 +198,29 @@ def _with_velocities(action: Array, state: Array, rng: np.random.Generator) -> t
     return action, np.concatenate([state, np.gradient(state, 1 / 30, axis=0)], axis=1)
 
 
+def parked(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Park the first arm: nobody commands it, and its encoders flicker by one step."""
+    action[:, :6] = [-3.0, -98.0, 97.0, 70.0, 1.5, 1.2]
+    state[:, :6] = np.round((action[:, :6] + [0.3, 1.1, -0.4, 0.6, 0.0, 0.9]) / ENCODER) * ENCODER + rng.choice([0.0, 0.0, ENCODER], (len(state), 6))
+    return action, state
+
+
+def _driving(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Drive by keys beside the arm: the speed is full at once, in the very first frames too."""
+    speed = np.repeat(rng.choice([-1.0, 0.0, 1.0], (len(action) // 25 + 1, 3)), 25, axis=0)[: len(action)] * [0.2, 0.2, 60.0]
+    measured = np.concatenate([np.zeros((3, 3)), speed])[: len(speed)]
+    measured = 0.95 * measured + (measured != 0) * rng.normal(0, [0.003, 0.003, 0.6], measured.shape)
+    return np.concatenate([action[:, :6], speed], axis=1), np.concatenate([state[:, :6], measured], axis=1)
+
+
+def _step_of_pose(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Command differences of a pose and a jaw that is open or closed; measure pose and two fingers."""
+    step = np.clip(6 * np.diff(action[:, :6], axis=0, append=action[-1:, :6]) / 60, -0.94, 0.94)
+    jaw = np.where(action[:, 5:] > 30, 1.0, -1.0)
+    pose = np.cumsum(0.02 * step, axis=0) + rng.normal(0, 1e-4, step.shape)
+    return np.concatenate([step, jaw], axis=1), np.concatenate([pose, 0.02 * jaw, -0.02 * jaw], axis=1)
+
+
 def _busy_clock(k: int, n: int, rng: np.random.Generator) -> Array:
     steps = np.maximum(1 / 30 + rng.normal(0, 0.003, n), 0.02)
     steps[rng.integers(0, n, 1)] += 0.15 if k == 2 else 0.0
@@ -235,6 +258,9 @@ ARMS: dict[str, Arm] = {
         BASE, names=FRANKA, low=(-1.5, -1.2, -1.0, -2.5, -1.0, 1.0, -1.0, 0.0), high=(1.5, 1.2, 1.0, -0.8, 1.0, 2.8, 1.0, 0.08), step=1e-4, lag=2
     ),
     "leader and follower names": replace(BASE, names=tuple(f"leader_{n}" for n in SO101), state_names=tuple(f"follower_{n}" for n in SO101)),
+    "an arm that stays parked": replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=parked),
+    "a mobile base that starts at once": replace(BASE, names=(*(f"arm_{n}" for n in SO101), "x.vel", "y.vel", "theta.vel"), change=_driving),
+    "one name for a whole vector": replace(BASE, keys=("actions", "state"), rate_hz=10.0, names=("actions",), state_names=("state",), change=_step_of_pose),
     "joint state, pose action": replace(
         BASE,
         names=("x", "y", "z", "roll", "pitch", "yaw"),

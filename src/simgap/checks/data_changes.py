@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.change_points import Change, find_changes
+from simgap.checks.data_odd import OfEpisodes, odd_episodes, odd_findings
 from simgap.checks.data_pooled import Joint, Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import longest_lag
@@ -38,6 +39,8 @@ _TURNS = 1.2
 _LOSES = 0.5
 _FACTOR = 3.0
 """Least factor between the ranges before and after: units differ by more, tasks by less."""
+_SCALE = 1.25
+"""Least factor between the scales before and after, of a state that follows its command closely."""
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _SAME = 0.35
 """By how much start and end may differ from the common step, in shares of it, when a zero moved: a new task or rest moves one and not the other."""
@@ -57,6 +60,10 @@ class JointSeries:
     """Median over episodes of the robust deviation of that distance within one."""
     follows: Array
     """Correlation of state and command within the episode."""
+    slopes: Array
+    """State by command within the episode."""
+    commanded: Array
+    """Range of the command within the episode."""
     log_range: Array
     """Of the state, logarithm."""
     poses: Mapping[str, Array]
@@ -88,18 +95,21 @@ def check_changes(pooled: Pooled) -> Changes:
     parked = [s for s in series if s.widest < _IDLE * typical]
     series = [s for s in series if s not in parked]
     pairing = _pairing(series, rng)
+    scales = _scales([s for s in series if s.name not in pairing], rng)
     units = find_changes({s.name: s.log_range for s in series}, {s.name: float(np.log(_FACTOR)) for s in series}, rng)
-    units = {n: c for n, c in units.items() if n not in pairing}
-    rest = [s for s in series if s.name not in pairing and s.name not in units]
+    units = {n: c for n, c in units.items() if n not in pairing and n not in scales}
+    rest = [s for s in series if s.name not in pairing and s.name not in units and s.name not in scales]
     off = [*rest, *parked]  # a command that a parked joint leaves on one side only is no other parking place
     floors = {s.name: max(_OFFSET * (typical if s in parked else s.within), _CLEAR * s.noise) for s in off}
     zeros = find_changes({s.name: s.distance for s in off}, floors, rng)
     lying = {s.name for s in parked}
     zeros = {n: c for n, c in zeros.items() if abs(c.size) >= _OUT * c.spread and (n not in lying or c.is_separated)}
     poses = _poses([s for s in rest if s.name not in zeros], rng)
+    grippers = {j.name for j in pooled.joints if j.is_gripper}
+    odd = {s.name: found for s in rest if s.name not in {*zeros, *poses, *grippers} and (found := odd_episodes(_of_episodes(s)))}
     numbers = pooled.indices
-    findings = [*_paired(pairing, numbers), *_units(units, numbers), *_zeros(zeros, poses, numbers)]
-    return Changes(findings=tuple(findings), joints=frozenset({*pairing, *units, *zeros}))
+    findings = [*_paired(pairing, numbers), *_scaled(scales, numbers), *_units(units, numbers), *_zeros(zeros, poses, numbers), *odd_findings(odd, numbers)]
+    return Changes(findings=tuple(findings), joints=frozenset({*pairing, *scales, *units, *zeros, *odd}))
 
 
 def joint_series(joint: Joint, pairs: Pairs, rate_hz: float) -> JointSeries:
@@ -124,11 +134,12 @@ def joint_series(joint: Joint, pairs: Pairs, rate_hz: float) -> JointSeries:
             noise[k] = 1.4826 * float(np.median(np.abs(off - distance[k])))
     state = np.concatenate([s for _, s in pairs])
     within = [float(np.ptp(s)) for _, s in pairs]
+    commanded = np.array([float(np.ptp(a)) if len(a) else 0.0 for a, _ in pairs])
     return JointSeries(
-        name=joint.name, distance=distance, noise=float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0, follows=follows,
-        log_range=log_range, poses={"action": _pose([a for a, _ in pairs]), "state": _pose([s for _, s in pairs])},
-        within=float(np.median(within)),
-        widest=float(np.quantile(within, 0.75)), whole=float(np.ptp(np.quantile(state, (0.05, 0.95)))),
+        name=joint.name, distance=distance, noise=float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0,
+        follows=follows, slopes=slopes, commanded=commanded, log_range=log_range,
+        poses={"action": _pose([a for a, _ in pairs]), "state": _pose([s for _, s in pairs])},
+        within=float(np.median(within)), widest=float(np.quantile(within, 0.75)), whole=float(np.ptp(np.quantile(state, (0.05, 0.95)))),
     )  # fmt: skip
 
 
@@ -148,6 +159,18 @@ def _pairing(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[st
     found = find_changes(alive, dict.fromkeys(alive, _LOSES), rng)
     follows = {n: c for n, c in found.items() if max(abs(c.before), abs(c.after)) > 0.8 and c.spread < 0.2}
     return {n: c for n, c in follows.items() if abs(c.size) > _TURNS or min(abs(c.before), abs(c.after)) < 0.4}
+
+
+def _scales(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str, Change]:
+    """Find joints that follow their command closely, and from some episode on by another factor."""
+    logs = {s.name: np.where((np.abs(s.follows) > 0.95) & (s.slopes != 0), np.log(np.abs(np.where(s.slopes == 0, 1.0, s.slopes))), np.nan) for s in series}
+    found = find_changes(logs, dict.fromkeys(logs, float(np.log(_SCALE))), rng)
+    return {n: c for n, c in found.items() if c.is_separated and abs(c.size) >= _OUT * c.spread}
+
+
+def _of_episodes(s: JointSeries) -> OfEpisodes:
+    shares = [v / m if (m := float(np.median(v))) > 0 else np.zeros_like(v) for v in (s.commanded, np.nan_to_num(np.exp(s.log_range)))]
+    return OfEpisodes(follows=s.follows, slopes=s.slopes, distance=s.distance, ranges=np.maximum(*shares), noise=s.noise, within=s.within)
 
 
 def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str, Change]:
@@ -203,6 +226,23 @@ def _paired(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFi
             remedy="find what changed in the recorder there (sign, order of the joints, drive mode), convert one part, or keep them apart",
             joints=tuple(found),
             numbers={n: _numbers(c, episodes) for n, c in found.items()},
+        )
+    ]
+
+
+def _scaled(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFinding]:
+    if not found:
+        return []
+    parts = [f"{n} moves {np.exp(c.size):.3g} times as far for its command {_where(c, episodes)}" for n, c in found.items()]
+    return [
+        DataFinding(
+            code="scale_changes",
+            severity=Severity.FAULT,
+            sentence=f"a state follows its action by another factor from some episode on: {listed(parts)}",
+            remedy="find what changed there: a factor of 57.3 is degrees for radians, 11.4 servo ticks for degrees, another one a new calibrated range; "
+            "convert one part, or keep them apart",
+            joints=tuple(found),
+            numbers={n: _numbers(c, episodes) | {"factor": float(np.exp(c.size))} for n, c in found.items()},
         )
     ]
 

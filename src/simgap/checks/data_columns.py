@@ -116,6 +116,8 @@ def _vectors(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
         width = pooled.pooled(key).shape[1]
         declared = feature.shape[0] if feature.shape else 1
         named = len(feature.names) or declared
+        if named == 1:  # one name for a whole vector names none of its dimensions
+            named = declared
         if declared != width or named != width:
             found.append(
                 DataFinding(

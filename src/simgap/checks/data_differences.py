@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.data_pooled import Joint, Pooled
+from simgap.checks.data_pooled import Joint, Pooled, is_velocity_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import Relation, Tracking, longest_lag
 from simgap.checks.lag_sums import lag_sums
@@ -21,7 +21,6 @@ _FOLLOWS = 0.85
 """Correlation of the summed action with the change of the state, over half a second, from which on the action is a difference."""
 _CLEARLY = 0.12
 """By how much that has to exceed the correlation with the state itself, within episodes, which a smooth motion has at some lag too."""
-_SAYS_VELOCITY = re.compile(r"[._](vel|velocity|speed)\b|[._](vel|velocity)$", re.IGNORECASE)
 
 
 def check_differences(pooled: Pooled, tracks: Sequence[Tracking]) -> tuple[list[DataFinding], frozenset[str]]:
@@ -73,7 +72,7 @@ def _slope(pairs: Sequence[tuple[Array, Array]], lag: int) -> float:
 
 def _is_declared(name: str, dimension: Dimension | None) -> bool:
     """Return whether the data say themselves that an action is no absolute position."""
-    if _SAYS_VELOCITY.search(name) or re.search(r"delta", name, re.IGNORECASE):
+    if is_velocity_name(name) or re.search(r"delta", name, re.IGNORECASE):
         return True
     return dimension is not None and (dimension.reference is not Reference.ABSOLUTE or dimension.unit.is_velocity)
 

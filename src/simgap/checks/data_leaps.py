@@ -48,7 +48,8 @@ class Leaps:
 
 def find_leaps(pooled: Pooled) -> Leaps:
     """Return where the state leaps."""
-    joints = [j for j in pooled.joints if not j.is_gripper] or list(pooled.joints)
+    places = [j for j in pooled.joints if not j.is_velocity]  # a speed may be another one in the next frame
+    joints = [j for j in places if not j.is_gripper] or places
     states = [s[:, [j.state for j in joints]] for s in pooled.states]
     reach = np.ptp(np.concatenate(states), axis=0) if joints else np.zeros(0)
     alive = reach > 0

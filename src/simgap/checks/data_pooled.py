@@ -23,6 +23,11 @@ def is_gripper_name(name: str) -> bool:
     return re.search(r"gripper|jaw|finger", name.lower()) is not None
 
 
+def is_velocity_name(name: str) -> bool:
+    """Return True for the usual names of speeds: ``x.vel``, ``joint_velocity_3``, ``base_speed``."""
+    return re.search(r"(^|[._])(vel|velocity|velocities|speed)([._]|\b|$)", name.lower()) is not None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Joint:
     """One dimension that action and state share."""
@@ -37,6 +42,11 @@ class Joint:
     def is_gripper(self) -> bool:
         """True for jaws and fingers, which hold things."""
         return is_gripper_name(self.name)
+
+    @property
+    def is_velocity(self) -> bool:
+        """True for speeds, which may be another one from one frame to the next."""
+        return is_velocity_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,0 +1,100 @@
+"""Kinds of recordings that were misread once: names of whole vectors, parked arms, bases that start at once, odd episodes, scales that change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from healthy_hosts import BASE, HOSTS, TWO_ARMS, Arm, parked
+from remedies import thinned
+from simgap.checks.data import check_data
+from simgap.checks.data_motion import check_motion
+from simgap.checks.data_pooled import pool
+from simgap.checks.data_report import DataFinding, Severity
+from simgap.episodes.reader import open_dataset
+
+Array = NDArray[np.float64]
+WRIST, ELBOW = 4, 2
+
+
+def found(root: Path) -> dict[str, DataFinding]:
+    return {f.code: f for f in check_motion(pool(open_dataset(root)))[1] if f.severity is not Severity.NOTE}
+
+
+def by_episode(change: Callable[[int, Array], Array], side: int = 1, **fields: object) -> Arm:
+    """Return an arm whose state (or action, ``side`` 0) is changed by the number of the episode."""
+    place = iter(range(1000))
+
+    def changed(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        both = [action, state]
+        both[side] = change(next(place), both[side].copy())
+        return both[0], both[1]
+
+    return replace(BASE, lengths=(240, 210, 260, 225, 250, 235, 245, 230), change=changed, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["one name for a whole vector", "an arm that stays parked", "a mobile base that starts at once"])
+def test_healthy_shapes_stay_clean(name: str, tmp_path: Path) -> None:
+    report = check_data(open_dataset(HOSTS[name](tmp_path / "d")))
+    assert [f.sentence for f in report.findings if f.severity is not Severity.NOTE] == []
+
+
+def test_a_wrong_count_of_names_is_still_a_fault(tmp_path: Path) -> None:
+    root = BASE.write(tmp_path / "d")
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"]["action"]["names"] = info["features"]["action"]["names"][:4]
+    (root / "meta/info.json").write_text(json.dumps(info))
+    assert "dimension_count_mismatch" in {f.code for f in check_data(open_dataset(root)).findings}
+
+
+@pytest.mark.parametrize("travel", [3.0, 40.0])
+def test_a_command_that_never_changes_while_its_joint_moves_is_still_a_warning(travel: float, tmp_path: Path) -> None:
+    def sensor_only(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        action, state = parked(action, state, rng)
+        state[:, 1] += travel * np.sin(np.arange(len(state)) / 20)
+        return action, state
+
+    arm = replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=sensor_only)
+    (dead,) = [f for f in check_data(open_dataset(arm.write(tmp_path / "d"))).findings if f.code == "dead_dimensions"]
+    assert dead.severity is Severity.WARNING
+    assert dead.numbers["moves_in_the_other"] == ["left_shoulder_lift.pos"]
+
+
+@pytest.mark.parametrize(("first", "factor"), thinned(product((2, 4, 6), (4096 / 360, 1.45, np.pi / 180, 1 / 1.6)), [(4, 1.45)]))
+def test_a_scale_that_changes_about_a_fixed_zero_is_named_with_its_episode(first: int, factor: float, tmp_path: Path) -> None:
+    def scaled(k: int, v: Array) -> Array:
+        v[:, WRIST] *= factor if k >= first else 1.0
+        return v
+
+    named = found(by_episode(scaled).write(tmp_path / "d"))
+    assert set(named) <= {"scale_changes", "recalibrated_midway"}
+    numbers = named["scale_changes"].numbers["wrist_roll.pos"]
+    assert numbers["episode"] == first
+    assert numbers["factor"] == pytest.approx(factor, rel=0.1)
+
+
+ODD: dict[str, Callable[[Array], Array]] = {
+    "sign": lambda v: -v,
+    "radians": lambda v: v * np.pi / 180,
+    "ticks": lambda v: v * 4096 / 360 + 2048,
+    "zero": lambda v: v + 17.0,
+    "another joint": lambda v: v[::-1].copy(),
+}
+
+
+@pytest.mark.parametrize(("kind", "where", "side"), thinned(product(ODD, (0, 3, 7), (0, 1)), [("sign", 7, 1), ("zero", 0, 0), ("radians", 3, 1)]))
+def test_one_episode_whose_convention_is_another_is_named(kind: str, where: int, side: int, tmp_path: Path) -> None:
+    def odd(k: int, v: Array) -> Array:
+        v[:, ELBOW] = ODD[kind](v[:, ELBOW]) if k == where else v[:, ELBOW]
+        return v
+
+    finding = found(by_episode(odd, side).write(tmp_path / "d"))["odd_episodes"]
+    assert finding.joints == ("elbow_flex.pos",)
+    assert list(finding.numbers["elbow_flex.pos"]) == [str(where)]
