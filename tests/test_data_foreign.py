@@ -571,7 +571,7 @@ def test_aggregated_trials_are_not_summed_twice_and_a_template_is_missing() -> N
     assert results["stored_rate"]["decimals"] == 2
     template = report.measurements["tables"]["first_commit_template/results/trials.csv"]
     assert (template["kind"], template["outcomes"]) == ("template", {"missing": 15})
-    assert {"aggregate_only", "total_row", "outcomes_blank", "no_outcome_per_trial"} <= codes(report)
+    assert {"aggregate_only", "total_row", "outcomes_blank"} <= codes(report)
 
 
 def test_rollouts_without_outcomes_give_their_clocks_and_their_confounding() -> None:

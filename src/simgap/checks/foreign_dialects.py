@@ -16,7 +16,6 @@ _UNIT = re.compile(
     r"[\[(]?\s*(s|sec|ms|us|ns|min|h|m|mm|cm|deg|°|rad|%|hz|fps|n|nm|kg|g|px|bool|0/1|1/0|y/n|yes/no|true/false|int|float|str|text|-|#)?\s*[\])]?", re.I
 )
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_LISTS = ("trials", "episodes", "results", "rollouts", "runs", "data", "records", "evaluations", "per_episode")
 _SAMPLE = 50
 
 
@@ -134,17 +133,6 @@ def _unique(names: list[str]) -> tuple[list[str], list[str]]:
         if given != name:
             renamed.append(given)
     return found, renamed
-
-
-def rows_of_json(document: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a JSON document that is a list of them, or holds one such list under a usual name; none otherwise."""
-    if isinstance(document, dict):
-        lists = {str(k).lower(): v for k, v in document.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
-        named = [v for k, v in lists.items() if k in _LISTS]
-        document = named[0] if len(named) == 1 else next(iter(lists.values())) if len(lists) == 1 else None
-    if not isinstance(document, list) or not document or not all(isinstance(row, dict) for row in document):
-        return []
-    return document
 
 
 def table_of_objects(objects: Sequence[Mapping[str, Any]]) -> list[list[str]]:

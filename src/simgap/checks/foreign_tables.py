@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_bytes
-from simgap.checks.foreign_dialects import SEPARATORS, cleaned, decoded, header_after_hash, rows_of_json, separator, table_of_objects
+from simgap.checks.foreign_dialects import SEPARATORS, cleaned, decoded, header_after_hash, separator, table_of_objects
+from simgap.checks.foreign_json_rows import rows_of_json
 from simgap.episodes.index import read_json_lines
 from simgap.episodes.layout import require_content
 from simgap.errors import DataError

@@ -12,7 +12,7 @@ from simgap.checks.foreign_tables import is_missing
 from simgap.checks.foreign_trial_counts import Count
 from simgap.checks.foreign_trial_roles import find
 from simgap.checks.foreign_trial_rows import TableKind, TrialTable, bare_numbers, other_answers, repeats, units_in
-from simgap.checks.foreign_trial_words import Said, ended_by_time
+from simgap.checks.foreign_trial_words import Said, ended_by_time, outcome_of, plain
 
 _CAPPED = 0.2
 """A share of trials within one percent of the longest duration that looks like a time limit."""
@@ -79,7 +79,25 @@ def _contradictions(name: str, trials: TrialTable) -> list[DataFinding]:
             failures = {str(trials.success or trials.stage): sum(s is Said.FAILURE for s in said), column: sum(a is False for a in answers)}
             text = f"{name}: {column} disagrees with the outcome on {len(off)} rows; failures are {' or '.join(f'{v} by {k}' for k, v in failures.items())}"
             found.append(finding("outcome_contradicted", Severity.WARNING, text, "define success once, before the trials", rows=off, failures=failures))
-    return found
+    return [*found, *_ended_otherwise(name, trials)]
+
+
+def _ended_otherwise(name: str, trials: TrialTable) -> list[DataFinding]:
+    """Find successes whose own word for how they ended names a failure, and failures that ended in success; a limit alone contradicts nothing."""
+    if trials.ends is None or trials.success is None:
+        return []
+    ends, said = trials.table.column(trials.ends), trials.said()
+    good = {plain(c) for c, s in zip(ends, said, strict=True) if s is Said.SUCCESS and outcome_of(c) is Said.SUCCESS}
+    off = {}
+    for row, (cell, s) in enumerate(zip(ends, said, strict=True), start=2):
+        known = outcome_of(cell)
+        names_failure = not is_missing(cell) and known is not Said.SUCCESS and (bool(good) or (known is Said.FAILURE and not ended_by_time(cell)))
+        if (s is Said.SUCCESS and names_failure and known is not Said.MISSING) or (s is Said.FAILURE and known is Said.SUCCESS):
+            off[row] = plain(cell)
+    if not off or len(off) > 0.5 * len(said):  # a word that most rows share, such as ``done``, says that the program ended
+        return []
+    text = f"{name}: {trials.ends} contradicts {trials.success} on {len(off)} rows ({listed(sorted(set(off.values())))})"
+    return [finding("outcome_contradicted", Severity.WARNING, text, "look at these trials and correct one of the two", rows=list(off), words=off)]
 
 
 def _keys(name: str, trials: TrialTable) -> list[DataFinding]:
@@ -191,7 +209,7 @@ def judge_counts(name: str, rows: list[Count]) -> list[DataFinding]:
     bare = [r.name for r in kept if r.good is None and r.n is not None]
     off = {r.name: (r.rate, r.good / r.n) for r in rows if r.rate is not None and r.good is not None and r.n and abs(r.rate - r.good / r.n) > 0.0051}
     text = f"{name} holds counts of {len(kept)} conditions, not trials: {good:g} of {n}; order, failure modes and pairing are lost"
-    found.append(finding("aggregate_only", Severity.WARNING, text, "publish one row a trial", success=good, n=n, void=sum(r.void for r in kept)))
+    found.append(finding("aggregate_only", Severity.NOTE, text, "publish one row a trial", success=good, n=n, void=sum(r.void for r in kept)))
     totals = [r.name for r in rows if r.is_total]
     if totals:
         both = sum(r.n or 0 for r in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ _UNIX_NS = (1e18, 4e18)
 """Nanoseconds since 1970 of the years 2001 to 2096; a clock since boot is far below."""
 _MOST_PAIRS = 1_000_000
 """Arms times dates; a column with another value in each row names no arms."""
+_FEWEST_A_DAY = 3
+"""Trials of an arm below which its days say nothing."""
 _REGIME_NS = 60e9
 """Two offsets further apart than a minute belong to two starts of the machine."""
 _MARKERS = {"<missing>": re.compile(r"^<missing>$"), "string:": re.compile(r"^string:")}
@@ -113,6 +116,27 @@ def check_metadata(tables: Sequence[TrialTable]) -> list[DataFinding]:
             text = f"{name}: {listed(facts['paths_not_here'])} name files of another release that are not here"
             found.append(_note("paths_not_here", text, "fetch the release if the rollouts themselves are needed", {"columns": facts["paths_not_here"]}))
     return found
+
+
+def apart_by_day(name: str, trials: TrialTable) -> list[DataFinding]:
+    """Return the finding where arms of a log never ran on one day, and one ran after the other: what the day changed is in their difference."""
+    column = trials.table.find("utc_date", "date", "day")
+    if column is None or len(set(trials.arms())) < 2:
+        return []
+    days: dict[str, list[str]] = {}
+    for arm, day in zip(trials.arms(), trials.table.column(column), strict=True):
+        if day.strip():
+            days.setdefault(arm, []).append(day.strip()[:10])
+    if len(days) < 2 or min(map(len, days.values())) < _FEWEST_A_DAY:
+        return []
+    spans = sorted((min(d), max(d), arm) for arm, d in days.items())
+    if any(before[1] >= after[0] for before, after in pairwise(spans)):
+        return []
+    parts = [f"{arm} {first} to {last}" if first != last else f"{arm} {first}" for first, last, arm in spans]
+    text = f"{name}: arms ran on different days: {listed(parts, 6)}; what else changed between the days is in their difference"
+    remedy = "run the arms in turns on each day, or say the days beside the comparison"
+    numbers = {arm: [first, last] for first, last, arm in spans}
+    return [DataFinding(code="arm_confounded_with_date", severity=Severity.WARNING, sentence=text, remedy=remedy, numbers=numbers)]
 
 
 def _note(code: str, sentence: str, remedy: str, numbers: dict[str, Any]) -> DataFinding:

@@ -11,7 +11,7 @@ from simgap.checks.foreign_tables import TextTable, as_number, is_missing
 from simgap.checks.foreign_trial_counts import count_columns
 from simgap.checks.foreign_trial_roles import ENDS, MODE, STAGE, STRATUM, TRIAL, Outcomes, arm_columns, find, outcomes_of, repeated_columns, start_columns
 from simgap.checks.foreign_trial_wide import ARM as WIDE_ARM
-from simgap.checks.foreign_trial_wide import ROW, to_long, unfolded
+from simgap.checks.foreign_trial_wide import ROW, to_long, turned, unfolded
 from simgap.checks.foreign_trial_words import VOID, Said, ended_by_time, is_no_code, key, outcome_of, plain, yes_no
 
 _VALID = ("valid", "is_valid", "reset_ok", "reset_success", "counts")
@@ -123,6 +123,8 @@ def read_trials(table: TextTable) -> TrialTable | None:
     if repeated := repeated_columns(table):
         table = unfolded(table, repeated)
     outcomes = outcomes_of(table)
+    if outcomes == Outcomes() and find(table, STAGE) is None and (other := turned(table)) is not table:
+        table, outcomes = other, outcomes_of(other)
     if outcomes.arms:
         long, wide = to_long(table, outcomes.arms)
         starts, scenes = start_columns(table)

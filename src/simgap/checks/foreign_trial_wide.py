@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simgap.checks.foreign_tables import TextTable
-from simgap.checks.foreign_trial_words import key
+from simgap.checks.foreign_tables import TextTable, is_missing
+from simgap.checks.foreign_trial_words import key, yes_no
 
 ARM = "arm"
 ROW = "scene_row"
@@ -19,6 +19,24 @@ def unfolded(table: TextTable, repeated: tuple[str, ...]) -> TextTable:
     rows = [(*(row[at[c]] for c in common), name, row[at[name]]) for row in table.rows for name in repeated if row[at[name]].strip()]
     note = f"columns {repeated[0]} to {repeated[-1]} hold repeated trials of their row"
     return replace(table, columns=(*common, "repeat", "success"), rows=tuple(rows), notes=(*table.notes, note))
+
+
+_FAILED = ("failed", "fail", "is_failed", "is_fail", "is_failure", "failure", "task_failed", "has_failed")
+
+
+def turned(table: TextTable) -> TextTable:
+    """Return a table whose only outcome is a column that says *failed*, with the success that it means; others as they are."""
+    column = next((c for c in table.columns if key(c) in _FAILED), None)
+    if column is None:
+        return table
+    said = [yes_no(c) for c in table.column(column)]
+    if not said or any(s is None and not is_missing(c) for s, c in zip(said, table.column(column), strict=True)):
+        return table
+    words = {True: "0", False: "1", None: ""}
+    at = table.columns.index(column)
+    columns = [c for c in table.columns if c != column]
+    rows = tuple((*(v for k, v in enumerate(row) if k != at), words[s]) for row, s in zip(table.rows, said, strict=True))
+    return replace(table, columns=(*columns, "success"), rows=rows, notes=(*table.notes, f"{column} says which trials failed, the rest are successes"))
 
 
 def to_long(table: TextTable, arms: tuple[tuple[str, str], ...]) -> tuple[TextTable, dict[str, list[str]]]:

@@ -13,10 +13,11 @@ from simgap.checks.foreign_sidecars import sidecars
 from simgap.checks.foreign_tables import TextTable
 from simgap.checks.foreign_trial_counts import RATES, Count, counts_of, to_json
 from simgap.checks.foreign_trial_findings import finding, judge_counts, judge_table, not_read
-from simgap.checks.foreign_trial_metadata import check_metadata, describe_metadata
+from simgap.checks.foreign_trial_metadata import apart_by_day, check_metadata, describe_metadata
 from simgap.checks.foreign_trial_pairs import comparisons, identical_starts, pair_findings
 from simgap.checks.foreign_trial_roles import find
 from simgap.checks.foreign_trial_rows import TableKind, TrialTable, numeric_range, read_trials
+from simgap.checks.foreign_trial_stated import stated_totals
 from simgap.checks.foreign_trial_words import Said
 from simgap.statistics import wilson
 
@@ -55,13 +56,13 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
         findings += judge_table(name, trials)
         if trials.kind is TableKind.TRIALS:
             pairs = comparisons(trials)
-            findings += pair_findings(name, trials, pairs)
+            findings += [*pair_findings(name, trials, pairs), *stated_totals(name, trials), *apart_by_day(name, trials)]
             compared |= {name: [c.to_json() for c in pairs]} if pairs else {}
     metadata = [t for t in found.values() if t.kind is TableKind.METADATA]
     findings += check_metadata(metadata)
     beside, beside_findings = sidecars(root)
     arms = _arms(list(found.values()))
-    if not any(t.kind is TableKind.TRIALS for t in found.values()):
+    if not any(t.kind in (TableKind.TRIALS, TableKind.AGGREGATE) for t in found.values()):
         findings.append(_no_outcomes(list(found.values())))
     return DataReport(
         path=str(root),
