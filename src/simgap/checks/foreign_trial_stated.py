@@ -29,7 +29,7 @@ def stated_totals(name: str, trials: TrialTable) -> Iterator[DataFinding]:
     stated = dict(_stated(document))
     said = trials.said()
     good, n = sum(s is Said.SUCCESS for s in said), sum(s in (Said.SUCCESS, Said.FAILURE, Said.PARTIAL) for s in said)
-    wrong = {}
+    wrong: dict[str, tuple[float, float]] = {}
     for place, value in stated.items():
         word = key(place.rpartition(".")[2])
         if word in _TRIALS and value not in (n, len(said)):
