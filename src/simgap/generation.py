@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from simgap.envs import make_env
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
-from simgap.episodes.finish import SIMGAP_JSON
+from simgap.episodes.reader import open_dataset
 from simgap.episodes.spec import Codec, DatasetSpec
 from simgap.episodes.store import EpisodeWriter, Prepared
 from simgap.errors import DataError, UsageError, did_you_mean
 from simgap.locks import alone_in
-from simgap.provenance import Stamp, child_rng, read_json, source_hash
+from simgap.provenance import Stamp, child_rng, source_hash
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers import Abstain, Teacher, make_teacher
 from simgap.types import Episode, Outcome
@@ -252,15 +252,14 @@ def _generate(spec: GenerateSpec, out: Path, workers: int, progress: Callable[[i
     size = min(BATCH, math.ceil(len(missing) / (4 * max(1, workers))))  # a few for each worker, so that all end at about the same time
     batches = [missing[k : k + size] for k in range(0, len(missing), size)] if missing else []
     runner(_Maker, (spec, out.resolve(), stored), batches, workers=workers, on_result=landed)
-    if missing or not writer.is_finished():
-        writer.finish()
-    summary = read_json(out / SIMGAP_JSON)
+    fingerprint = writer.finish()  # of a finished one: held against its bytes
+    dataset = open_dataset(out)
     return GenerateReport(
         root=out,
-        episodes=summary["episodes"],
-        frames=summary["frames"],
+        episodes=dataset.n_episodes,
+        frames=dataset.n_frames,
         frames_made=tally["frames"],
-        fingerprint=summary["fingerprint"],
+        fingerprint=fingerprint,
         attempts=tally["attempts"],
         rejected=rejected,
     )

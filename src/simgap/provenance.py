@@ -135,20 +135,29 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 def write_sealed(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON object together with the hash of its content, for :func:`read_sealed`."""
-    write_atomic(path, canonical_json({**document, SEAL: content_hash(dict(document))}))
+    write_atomic(path, sealed_json(document))
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def sealed_json(document: Mapping[str, Any]) -> str:
+    """Return the JSON text of an object together with the hash of its content."""
+    return canonical_json({**document, SEAL: content_hash(dict(document))})
+
+
+def read_sealed(path: Path, *, remedy: str = "delete it, it is made again") -> dict[str, Any]:
     """Read what :func:`write_sealed` wrote: a result kept to save work, which is believed only as it was written.
 
     This finds edits and damage; whoever writes a new hash as well is not found.
+
+    Args:
+        path: the file.
+        remedy: what to do about a changed one.
 
     Raises:
         DataError: missing, no JSON object, or its content is not what its hash says.
     """
     document = read_json(path)
     if not isinstance(document, dict) or document.pop(SEAL, None) != content_hash(document):
-        raise DataError(f"{path} was changed since it was written, its content does not match its hash; delete it, it is made again")
+        raise DataError(f"{path} was changed since it was written, its content does not match its hash; {remedy}")
     return document
 
 

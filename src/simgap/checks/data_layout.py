@@ -285,6 +285,6 @@ def _integrity(pooled: Pooled) -> list[DataFinding]:
         try:
             _ = dataset.fingerprint
         except DataError as error:
-            remedy = "restore the files or finish it again"
+            remedy = "restore the files, or make the dataset again elsewhere"
             found.append(DataFinding(code="changed_since_finished", severity=Severity.FAULT, sentence=str(error), remedy=remedy))
     return found

@@ -116,7 +116,7 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
         cameras=dict(parse_pairs(args.camera, what="--camera", example="image=front")),
         drop_cameras=tuple(args.drop_camera),
         image_size=args.resize,
-        episodes=None if args.episodes is None else episodes_of(args.episodes),
+        episodes=None if args.episodes is None else episodes_of(args.episodes, dataset),
         task=args.task,
         state_from_action=args.state == "previous-action",
         positional_clock=args.clock == "positional",
@@ -128,15 +128,17 @@ def _states(calibrated: dict[str, dict[str, Any]], stated: dict[str, dict[str, A
     return {**calibrated, **{pattern: calibrated.get(pattern, {}) | fields for pattern, fields in stated.items()}}
 
 
-def episodes_of(text: str) -> tuple[int, ...]:
+def episodes_of(text: str, dataset: Dataset) -> tuple[int, ...]:
     """Read ``0,4-9``, or ``split.json:train``.
 
     Raises:
         UsageError: neither.
     """
+    from simgap.episodes.split import part_of
+
     name, sign, part = text.rpartition(":")
     if sign and name.endswith(".json"):
-        return _part_of(Path(name), part)
+        return part_of(Path(name), part, dataset)
     chosen: list[int] = []
     for word in text.split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", word.strip())
@@ -145,21 +147,6 @@ def episodes_of(text: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         chosen.extend(range(first, last + 1))
     return tuple(chosen)
-
-
-def _part_of(path: Path, part: str) -> tuple[int, ...]:
-    from simgap.errors import did_you_mean
-    from simgap.provenance import read_json
-
-    document = read_json(path)
-    parts = document.get("parts") if isinstance(document, dict) else None
-    if not isinstance(parts, dict):
-        raise UsageError(f"{path} is no split; make one with simgap data split")
-    if part not in parts:
-        raise UsageError(f"{path} has no part {part!r}; {did_you_mean(part, parts)}")
-    if not isinstance(parts[part], list) or any(type(k) is not int for k in parts[part]):
-        raise UsageError(f"part {part!r} of {path} is no list of episode numbers; make the split again with simgap data split")
-    return tuple(parts[part])
 
 
 def _orders(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -211,8 +198,9 @@ def shares_of(text: str) -> dict[str, float]:
         raise UsageError(f"--parts {text!r} has a share that is no number; write it like train=0.8,val=0.2") from error
 
 
-def written(path: Path, document: dict[str, Any]) -> None:
-    """Write a document as JSON, whole or not at all."""
-    from simgap.provenance import write_atomic
+def written(path: Path, document: dict[str, Any], *, is_sealed: bool = False) -> None:
+    """Write a document as JSON, whole or not at all; sealed with the hash of its content where it is read back."""
+    from simgap.provenance import SEAL, content_hash, write_atomic
 
-    write_atomic(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sealed = {SEAL: content_hash(document)} if is_sealed else {}
+    write_atomic(path, json.dumps(document | sealed, indent=2, allow_nan=False) + "\n")

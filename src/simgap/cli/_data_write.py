@@ -119,11 +119,11 @@ def split(args: argparse.Namespace) -> int:
             with shown(args, f"{name}: episodes") as report:
                 target = Target(episodes=episodes, task=args.task)
                 paths.append(convert_dataset(dataset, out / name, target, workers=workers_of(args), progress=report).root)
-        written(out / "split.json", document)
+        written(out / "split.json", document, is_sealed=True)
         paths.append(out / "split.json")
     elif args.out is not None:
         paths.append(args.out)
-        written(paths[0], document)
+        written(paths[0], document, is_sealed=True)
     document["written"] = [str(p) for p in paths]
     return _finished(args, document, [left_out(dataset)], show_split)
 

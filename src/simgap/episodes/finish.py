@@ -26,9 +26,9 @@ from simgap.episodes.layout import (
 from simgap.episodes.parquet import open_parquet, read_parquet
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.stats import StreamingStatistics, image_statistics
-from simgap.episodes.tables import SUMMARY, Summary, features, number_frames, number_row, plain_rate, task_table, to_bytes
+from simgap.episodes.tables import CONTENT, SUMMARY, TRIALS, Summary, content_of, features, number_frames, number_row, plain_rate, task_table, to_bytes
 from simgap.errors import DataError
-from simgap.provenance import file_hash
+from simgap.provenance import file_hash, read_json
 
 SIMGAP_JSON = "meta/simgap.json"
 _BATCH = 256
@@ -54,6 +54,8 @@ def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
     tasks: dict[str, int] = {}
     for index in range(len(done)):
         summary, frames = read_frames(root / data_path(index))
+        if spec.stamp.kind == TRIALS:
+            _require_as_recorded(root, spec, index, summary, frames)
         task = tasks.setdefault(summary.task, len(tasks))
         number_frames(root / data_path(index), summary.length, pool.frames, task)
         number_row(root / episodes_path(index), summary.length, pool.frames)
@@ -66,6 +68,28 @@ def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
     _commit_json(root / SIMGAP_JSON, ours)
     _commit_json(root / "meta" / "info.json", _info(spec, pool.schema, len(done), pool.frames, len(tasks)))
     return fingerprint
+
+
+def require_unchanged(root: Path, spec: DatasetSpec) -> str:
+    """Return the fingerprint of a finished dataset whose content is still what was finished.
+
+    Raises:
+        DataError: it is not: a result that is read back is believed only as it was written.
+    """
+    recorded, actual = str(read_json(root / SIMGAP_JSON)["fingerprint"]), content_fingerprint(root, spec.to_json())
+    if actual != recorded:
+        raise DataError(f"{root} changed since it was finished (fingerprint {actual[:12]}, recorded {recorded[:12]}); restore it, or make it again elsewhere")
+    return actual
+
+
+def _require_as_recorded(root: Path, spec: DatasetSpec, index: int, summary: Summary, frames: pa.Table) -> None:
+    """Raise unless an episode of a trial log says what it said when it was recorded: a set of trials goes on after a kill, not after an edit."""
+    path = root / data_path(index)
+    columns = {name: column_values(frames[name]) for name in frames.column_names}
+    told = (open_parquet(path).metadata.metadata or {}).get(CONTENT, b"").decode()
+    is_filmed = is_sound(root, spec, index)
+    if not is_filmed or told != content_of(columns, read_parquet(root / episodes_path(index)), summary):
+        raise DataError(f"episode {index} of {root} is not the one that was recorded: {path} or its row or video was changed; delete it and run it again")
 
 
 def _require_whole(root: Path, done: set[int]) -> None:

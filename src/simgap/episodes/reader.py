@@ -138,7 +138,8 @@ class Dataset:
             actual = content_fingerprint(self.root, self.spec.to_json(), files)
             if actual != self._recorded:
                 raise DataError(
-                    f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); restore it or finish it again"
+                    f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); "
+                    "restore it, or make it again elsewhere"
                 )
             return Identity(actual, actual)
         content = content_fingerprint(self.root, {}, files)

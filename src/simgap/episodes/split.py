@@ -10,13 +10,15 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.reader import Dataset
-from simgap.errors import UsageError
-from simgap.provenance import child_rng
+from simgap.errors import UsageError, did_you_mean
+from simgap.provenance import child_rng, read_json, read_sealed
 
 SCHEMA = 1
 
@@ -29,6 +31,8 @@ class Split:
     """Name -> episode indices, increasing; all parts together are all episodes."""
     fingerprint: str
     """Of the dataset that was split."""
+    content: str
+    """Hash of its files alone, whatever is said of them: the list is of these episodes and of no others."""
     seed: int
     groups: int
     """Sets of episodes that had to stay together."""
@@ -44,6 +48,7 @@ class Split:
             "kind": "episode_split",
             "schema": SCHEMA,
             "dataset": self.fingerprint,
+            "content": self.content,
             "seed": self.seed,
             "groups": self.groups,
             "frames": dict(self.frames),
@@ -93,12 +98,39 @@ def split_episodes(dataset: Dataset, shares: Mapping[str, float], seed: int) -> 
     return Split(
         parts={name: tuple(sorted(episodes)) for name, episodes in parts.items()},
         fingerprint=dataset.fingerprint,
+        content=_content(dataset),
         seed=seed,
         groups=len(groups),
         tasks=tasks,
         frames={name: sum(dataset.entry(k).length for k in episodes) for name, episodes in parts.items()},
         notes=tuple(notes),
     )
+
+
+def part_of(path: Path, part: str, dataset: Dataset) -> tuple[int, ...]:
+    """Return the episodes of one part of a written split; one that simgap wrote is believed as it was written, and of its own dataset.
+
+    Raises:
+        UsageError: no split, no such part, or a split of other data.
+        DataError: a list of ours that was changed.
+    """
+    document = read_json(path)
+    parts = document.get("parts") if isinstance(document, dict) else None
+    if not isinstance(parts, dict):
+        raise UsageError(f"{path} is no split; make one with simgap data split")
+    if "schema" in document:
+        document = read_sealed(path)
+        if document.get("content") != _content(dataset):
+            raise UsageError(f"{path} is a split of other data than {dataset.root}, or these were changed since; make the split again with simgap data split")
+    if part not in parts:
+        raise UsageError(f"{path} has no part {part!r}; {did_you_mean(part, parts)}")
+    if not isinstance(parts[part], list) or any(type(k) is not int for k in parts[part]):
+        raise UsageError(f"part {part!r} of {path} is no list of episode numbers; make the split again with simgap data split")
+    return tuple(parts[part])
+
+
+def _content(dataset: Dataset) -> str:
+    return content_fingerprint(dataset.root, {}, dataset.source.content_files())
 
 
 def _groups(dataset: Dataset) -> tuple[list[tuple[int, ...]], list[str]]:

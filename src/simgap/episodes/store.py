@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from simgap.episodes.encoders import VideoEncoder, encode_png, require_encoder
 from simgap.episodes.files import commit, commit_new, sweep, sync_filesystem
-from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound
+from simgap.episodes.finish import SIMGAP_JSON, finish_dataset, is_sound, require_unchanged
 from simgap.episodes.layout import CHUNK_SIZE, IMAGE_PREFIX, data_path, episodes_path, video_path
 from simgap.episodes.spec import SCHEMA, Codec, DatasetSpec, differences
 from simgap.episodes.stats import image_histogram
-from simgap.episodes.tables import STAMP, SUMMARY, TRIALS, Summary, episode_row, frame_table, numeric_columns, to_bytes
+from simgap.episodes.tables import CONTENT, STAMP, SUMMARY, TRIALS, Summary, content_of, episode_row, frame_table, numeric_columns, to_bytes
 from simgap.episodes.unsynced import Doubt, Group, doubt
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
@@ -131,11 +131,15 @@ class EpisodeWriter:
         for p in prepared:
             self._require_new(p.index)
         (self._root / "meta" / "info.json").unlink(missing_ok=True)
-        bound = {STAMP: self._spec.stamp.hash} if self._spec.stamp.kind == TRIALS else {}
-        frames = [to_bytes(frame_table(p.columns, p.pngs), metadata={SUMMARY: p.summary.to_text(), **bound}) for p in prepared]
-        rows = [to_bytes(episode_row(p.columns, p.episode, self._spec, p.index, p.summary), with_schema=False) for p in prepared]
-        for p, data, row in zip(prepared, frames, rows, strict=True):
+        for p, (data, row) in [(p, self._tables(p)) for p in prepared]:
             self._commit(p, data, row)
+
+    def _tables(self, prepared: Prepared) -> tuple[bytes, bytes]:
+        row = episode_row(prepared.columns, prepared.episode, self._spec, prepared.index, prepared.summary)
+        about = {SUMMARY: prepared.summary.to_text()}
+        if self._spec.stamp.kind == TRIALS:
+            about |= {STAMP: self._spec.stamp.hash, CONTENT: content_of(prepared.columns, row, prepared.summary)}
+        return to_bytes(frame_table(prepared.columns, prepared.pngs), metadata=about), to_bytes(row, with_schema=False)
 
     def _require_new(self, index: int) -> None:
         if (self._root / episodes_path(index)).exists():
@@ -168,10 +172,12 @@ class EpisodeWriter:
         Doing it again changes nothing; a kill in the middle leaves all episodes and another call repairs the rest.
 
         Raises:
-            DataError: no episode, a gap in the indices, or episodes with different columns.
+            DataError: no episode, a gap in the indices, episodes with different columns, or content that was changed since.
         """
         self.flush()
         self._settle_doubt()
+        if self.is_finished():
+            return require_unchanged(self._root, self._spec)
         return finish_dataset(self._root, self._spec, self.done())
 
     def _settle_doubt(self) -> None:

@@ -27,8 +27,11 @@ SUMMARY = b"simgap.episode"
 """Metadata of a frame table: what finishing needs of an episode (:class:`Summary`), so that it opens one file of each."""
 STAMP = b"simgap.stamp"
 """Metadata of a frame table of trials: hash of the stamp under which it was recorded, so that a log cannot be given another one."""
+CONTENT = b"simgap.content"
+"""Metadata of a frame table of trials: :func:`content_of` the episode, so that an edited one is not taken into the log that it belongs to."""
 TRIALS = "trials"
 """Kind of the stamp of a trial log."""
+_SAID = ("outcome", "outcome_detail", "success", "seed", "factors")
 _DTYPES = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
@@ -87,6 +90,20 @@ def to_bytes(table: pa.Table, *, with_schema: bool = True, metadata: Mapping[byt
             writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def content_of(columns: Mapping[str, NDArray[Any]], row: pa.Table, summary: Summary) -> str:
+    """Return the SHA-256 of what an episode says: its numbers, its outcome and conditions, its pictures by the hashes of their videos.
+
+    Args:
+        columns: of :func:`numeric_columns`; ``index`` and ``task_index``, which finishing writes, are left out.
+        row: of :func:`episode_row`.
+        summary: of the same episode.
+    """
+    digest = hashlib.sha256(canonical_json([row[name][0].as_py() for name in _SAID]).encode() + summary.to_text().encode())
+    for name in sorted(set(columns) - {"index", "task_index"}):
+        digest.update(name.encode() + np.ascontiguousarray(columns[name]).tobytes())
+    return digest.hexdigest()
 
 
 def column(values: NDArray[Any], *, what: str) -> pa.Array:

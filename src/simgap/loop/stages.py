@@ -11,6 +11,7 @@ from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.frames import load_frames
 from simgap.episodes.reader import open_dataset
+from simgap.errors import DataError
 from simgap.generation import GenerateSpec, generate
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.policies.checkpoint import read_card
@@ -58,6 +59,8 @@ class Stages:
         folder = self.cache.folder("checkpoints", [identity, fingerprints, list(shares or ()), source_hash(*TRAINING_SOURCE)])
         with self.cache.holding(folder), self.reporter.stage(label, "steps") as progress:
             if (folder / "card.json").exists():
+                if (found := read_card(folder).data) != tuple(fingerprints):
+                    raise DataError(f"{folder} holds a checkpoint of other data ({', '.join(d[:12] for d in found)}) than its place says; delete it")
                 progress(steps, steps, "found")
                 return folder
             tables = [load_frames(d) for d in datasets]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simgap.errors import DataError, UsageError
-from simgap.provenance import canonical_json, content_hash, read_json
+from simgap.provenance import content_hash, read_json, read_sealed, sealed_json
 from simgap.rollouts.engine import RolloutSpec
 from simgap.seeds import Purpose
 
@@ -41,10 +41,12 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
     block = _block(spec)
     use = {"policy": policy, "executor": spec.executor, "episodes": spec.episodes, "stopping": stopping}
     path = _path(root, spec)
-    _create(path, canonical_json(block | use))
     try:
-        held = read_json(path, limit_bytes=1 << 20)
-        other = {k: held[k] for k in use if held[k] != use[k]}
+        other = _reported_otherwise(root, block, use)
+        if not other:
+            _create(path, sealed_json(block | use))
+            held = read_sealed(path, remedy="restore it")
+            other = {k: held[k] for k in use if held[k] != use[k]}
     except (DataError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: report with another --seed") from error
     if other:
@@ -74,7 +76,7 @@ def require_not_spent(root: Path, spec: RolloutSpec, policies: Mapping[str, str]
         return
     where = f"the report seeds of --seed {spec.seed} on {spec.env} are spent on"
     try:
-        record = read_json(path, limit_bytes=1 << 20)
+        record = read_sealed(path, remedy="restore it")
         held, executor, episodes = record["policy"], record["executor"], record["episodes"]
     except (DataError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: give another --report-seed") from error
@@ -96,7 +98,7 @@ def spent_seeds(root: Path, spec: RolloutSpec, policy: str) -> tuple[int, ...]:
     found: list[int] = []
     for path in sorted((root / FOLDER).glob("*.json")):
         try:
-            held = read_json(path, limit_bytes=1 << 20)
+            held = read_sealed(path, remedy="restore it")
             own = (held["env"], held["ranges"], held["policy"], held["executor"])
             seed = int(held["seed"])
         except (DataError, KeyError, TypeError, ValueError) as error:
@@ -108,6 +110,20 @@ def spent_seeds(root: Path, spec: RolloutSpec, policy: str) -> tuple[int, ...]:
 
 def _block(spec: RolloutSpec) -> dict[str, Any]:
     return {"env": spec.env, "ranges": spec.ranges.to_json(), "seed": spec.seed}
+
+
+def _reported_otherwise(root: Path, block: Mapping[str, Any], use: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the use of a finished report on this block differs from this use: a record that was deleted frees no seeds while its screen is there."""
+    for file in sorted(root.glob("*/screen.json")):
+        try:
+            stamp = read_json(file)["stamp"]
+            is_here = stamp["purpose"] == str(Purpose.REPORT) and all(stamp[k] == v for k, v in block.items())
+            other = {k: stamp[k] for k in use if stamp[k] != use[k]}
+        except (DataError, KeyError, TypeError):
+            continue  # unread_looks names it
+        if is_here and other:
+            return other
+    return {}
 
 
 def _path(root: Path, spec: RolloutSpec) -> Path:

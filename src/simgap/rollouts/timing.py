@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.errors import DataError
-from simgap.provenance import canonical_json, read_json, write_atomic
+from simgap.provenance import canonical_json, read_sealed, write_sealed
 from simgap.rollouts.record import RolloutRecord
 
 TIMING = "timing.json"
@@ -39,7 +40,7 @@ def summarise(records: Sequence[RolloutRecord]) -> dict[str, Any] | None:
 def write_timing(folder: Path, records: Sequence[RolloutRecord]) -> None:
     """Write the summary beside a screen; nothing is written where nothing was timed."""
     if (summary := summarise(records)) is not None:
-        write_atomic(folder / TIMING, canonical_json(summary))
+        write_sealed(folder / TIMING, json.loads(canonical_json(summary)))
 
 
 def read_timing(folder: Path) -> dict[str, Any] | None:
@@ -52,7 +53,7 @@ def read_timing(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        timing = read_json(file)
+        timing = read_sealed(file)
         for part in (*PARTS, "observations"):
             numbers = timing.get(part) or {}
             needed = ("median", "most" if part == "observations" else "p95") if numbers else ()

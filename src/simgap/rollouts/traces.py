@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -19,6 +20,7 @@ from simgap.rollouts.record import RolloutRecord, outcome_from_json
 
 LARGEST_BYTES = 1 << 30
 """Of one file, on disk or unpacked: a group of 16 with films of two 480 px cameras takes a sixteenth of it."""
+_SEAL = "seal"
 _OPTIONAL = ("n_averaged", "disagreement", "contacts")
 
 
@@ -43,12 +45,14 @@ def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool =
     index = canonical_json([r.to_json() for r in records]).encode()
     buffer = io.BytesIO()
     of = canonical_json(about).encode()
-    np.savez_compressed(buffer, index=np.frombuffer(index, dtype=np.uint8), about=np.frombuffer(of, dtype=np.uint8), **arrays)
+    arrays |= {"index": np.frombuffer(index, dtype=np.uint8), "about": np.frombuffer(of, dtype=np.uint8)}
+    arrays[_SEAL] = np.frombuffer(_seal_of(arrays), dtype=np.uint8)
+    np.savez_compressed(buffer, **arrays)
     write_atomic(path, buffer.getvalue())
 
 
 def read_records(path: Path, *, about: Any = None) -> list[RolloutRecord]:
-    """Read what :func:`write_records` wrote; every trace is checked against the hash in its row.
+    """Read what :func:`write_records` wrote; every trace is checked against the hash in its row, and all of it against the hash of the whole.
 
     Args:
         path: the file.
@@ -61,16 +65,30 @@ def read_records(path: Path, *, about: Any = None) -> list[RolloutRecord]:
         _require_readable(path)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
+        is_as_written = arrays.pop(_SEAL).tobytes() == _seal_of(arrays)
         records = [_record(row, arrays) for row in json.loads(arrays["index"].tobytes())]
         of = json.loads(arrays["about"].tobytes())
     except DAMAGED as error:
         raise DataError(f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated") from error
     if about is not None and of != json.loads(canonical_json(about)):
         raise DataError(f"{path} holds other rollouts than its place says ({_differing(of, about)}); delete it and run again, only these rollouts are repeated")
+    if not is_as_written:
+        raise DataError(
+            f"{path} was changed since it was written, its content does not match its hash; delete it and run again, only these rollouts are repeated"
+        )
     changed = [r.seed for r in records if r.trace_hash != _told(arrays, r.seed)]
     if changed:
         raise DataError(f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run again, only these rollouts are repeated")
     return records
+
+
+def _seal_of(arrays: Mapping[str, Any]) -> bytes:
+    """Return a hash of all arrays: also of those that no trace has in its own, such as ages, contacts, conditions and films."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {values.dtype.str} {values.shape};".encode() + values.tobytes())
+    return digest.digest()
 
 
 def require_arrays(path: Path) -> None:

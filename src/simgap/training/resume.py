@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import pickle
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from simgap.bounds import DAMAGED, MALFORMED, read_text, require_zip
 from simgap.errors import DataError, UsageError
-from simgap.provenance import write_atomic
+from simgap.provenance import SEAL, write_atomic
 
 FILE = "resume.pt"
 LOG = "train.jsonl"
@@ -51,7 +52,8 @@ def write_resume(out: Path, request: str, state: ResumeState) -> None:
     """
     buffer = io.BytesIO()
     payload = {"request": request, "step": state.step, "weights": state.weights, "averaged": state.averaged}
-    torch.save(payload | {"optimiser": state.optimiser, "last_loss": state.last_loss, "losses": state.losses}, buffer)
+    payload |= {"optimiser": state.optimiser, "last_loss": state.last_loss, "losses": state.losses}
+    torch.save(payload | {SEAL: _seal_of(payload)}, buffer)
     write_atomic(out / FILE, buffer.getvalue())
 
 
@@ -67,6 +69,8 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
         return None
     try:
         payload = load_state(file)
+        if payload.pop(SEAL, None) != _seal_of(payload):
+            raise DataError(f"{file} was changed since it was written, its content does not match its hash; {_REMEDY}")
         made_for = payload.pop("request")
         state = ResumeState(**payload) if made_for == request else None
     except (pickle.UnpicklingError, *DAMAGED) as error:
@@ -75,6 +79,29 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
     if state is None:
         raise UsageError(f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it to start again")
     return state
+
+
+def _seal_of(value: Any) -> str:
+    """Return a hash of everything in a state, number by number."""
+    digest = hashlib.sha256()
+
+    def take(part: Any) -> None:
+        if isinstance(part, Tensor):
+            plain = part.detach().cpu().contiguous()
+            digest.update(f"{plain.dtype} {tuple(plain.shape)};".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(part, dict):
+            for key in sorted(part, key=repr):
+                digest.update(f"{key!r}:".encode())
+                take(part[key])
+        elif isinstance(part, (list, tuple)):
+            digest.update(f"{len(part)};".encode())
+            for inner in part:
+                take(inner)
+        else:
+            digest.update(f"{part!r};".encode())
+
+    take(value)
+    return digest.hexdigest()
 
 
 def load_state(file: Path) -> dict[str, Any]:
