@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from format_builders import CONTROLLER, write_robomimic
 from healthy_hosts import BASE, HOSTS, TWO_ARMS, Arm, parked
 from remedies import thinned
 from simgap.checks.data import check_data
 from simgap.checks.data_motion import check_motion
 from simgap.checks.data_pooled import pool
 from simgap.checks.data_report import DataFinding, Severity
+from simgap.cli import main
 from simgap.episodes.reader import open_dataset
 
 Array = NDArray[np.float64]
@@ -98,3 +100,24 @@ def test_one_episode_whose_convention_is_another_is_named(kind: str, where: int,
     finding = found(by_episode(odd, side).write(tmp_path / "d"))["odd_episodes"]
     assert finding.joints == ("elbow_flex.pos",)
     assert list(finding.numbers["elbow_flex.pos"]) == [str(where)]
+
+
+def test_an_input_range_stated_by_dimension_is_held_by_dimension(tmp_path: Path) -> None:
+    settings = CONTROLLER | {"input_max": [1, 1, 1, 0.5, 0.5, 0.5], "input_min": [-1, -1, -1, -0.5, -0.5, -0.5]}
+    write_robomimic(tmp_path / "a.hdf5", (60, 50), controller=settings)
+    (beyond,) = [f for f in check_data(tmp_path / "a.hdf5").findings if f.code == "actions_beyond_controller"]
+    assert len(beyond.joints) == 3
+    assert beyond.numbers["input_range"] == [-0.5, 0.5]
+    assert beyond.numbers["factor"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_channels_of_a_tub_that_are_not_minus_one_to_one_are_named_before_and_after_convert(tmp_path: Path) -> None:
+    root = HOSTS["tub with pauses"](tmp_path / "d")
+    for catalog in root.glob("*.catalog"):
+        rows = [json.loads(line) for line in catalog.read_text().splitlines()]
+        catalog.write_text("".join(json.dumps(r | {"user/throttle": 1500.0 + r["_index"]}) + "\n" for r in rows))
+    before = {f.code: f.severity for f in check_data(root).findings}
+    assert main(["data", "convert", str(root), "--out", str(tmp_path / "c"), "--task", "drive", "--workers", "0", "--quiet"]) == 0
+    after = {f.code: f.severity for f in check_data(tmp_path / "c").findings}
+    assert before["outside_limits"] is not Severity.NOTE
+    assert after["outside_limits"] is before["outside_limits"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.episodes.hdf5 import stored_input_range
@@ -19,24 +21,30 @@ def check_controller(pooled: Pooled) -> list[DataFinding]:
     if taken is None:
         return []
     action = pooled.pooled(pooled.dataset.action_key)[:, : taken.dimensions]
-    margin = _BEYOND * (taken.high - taken.low)
-    outside = (action < taken.low - margin) | (action > taken.high + margin)
+    ends = (taken.lows, taken.highs) if len(taken.lows) == action.shape[1] else (taken.low, taken.high)
+    lows, highs = (np.broadcast_to(np.asarray(end, dtype=np.float64), action.shape[1]) for end in ends)
+    margin = _BEYOND * (highs - lows)
+    outside = (action < lows - margin) | (action > highs + margin)
     if not outside.any():
         return []
     shares = {n: float(s) for n, s in zip(pooled.action_names, outside.mean(axis=0), strict=False) if s > 0}
-    low, high = float(action.min()), float(action.max())
-    factor = max(high / taken.high if taken.high > 0 else 0.0, low / taken.low if taken.low < 0 else 0.0)
+    beyond = outside.any(axis=0)
+    low, high = float(action[:, beyond].min()), float(action[:, beyond].max())
+    above = action.max(axis=0) / np.where(highs > 0, highs, np.inf)
+    below = action.min(axis=0) / np.where(lows < 0, lows, -np.inf)
+    factor = float(np.maximum(above, below)[beyond].max())
+    least, most = float(lows[beyond].min()), float(highs[beyond].max())
     parts = [f"{n} in {100 * s:.3g} % of frames" for n, s in shares.items()]
     return [
         DataFinding(
             code="actions_beyond_controller",
             severity=Severity.FAULT,
-            sentence=f"actions reach {low:.4g} to {high:.4g} where env_args says that {listed(list(taken.kinds))} takes {taken.low:g} to {taken.high:g}: "
+            sentence=f"actions reach {low:.4g} to {high:.4g} where env_args says that {listed(list(taken.kinds))} takes {least:g} to {most:g}: "
             f"{100 * float(outside.any(axis=1).mean()):.3g} % of frames are clipped before they act ({listed(parts)})",
             remedy=f"find out in which units they were recorded: divided by {factor:.3g} they would fit; or correct the input range in env_args. "
             "A replay of these actions is not what was demonstrated",
             feature=pooled.dataset.action_key,
             joints=tuple(shares),
-            numbers={"input_range": [taken.low, taken.high], "actions": [low, high], "share_of_frames": shares, "factor": factor},
+            numbers={"input_range": [least, most], "actions": [low, high], "share_of_frames": shares, "factor": factor},
         )
     ]

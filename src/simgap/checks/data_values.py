@@ -46,7 +46,7 @@ def _exactly(pooled: Pooled, action: NDArray[np.float64]) -> dict[str, dict[str,
 
 
 def _limits(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
-    if not pooled.dataset.is_ours:
+    if not pooled.dataset.is_ours and pooled.dataset.info.version != TUB:  # donkeycar's channels run from -1 to 1
         return []
     spec, key = pooled.dataset.spec, pooled.dataset.action_key
     found = []
@@ -83,7 +83,7 @@ def _outside(key: str, spec: VectorSpec, values: NDArray[np.float64], tolerance:
             code="outside_limits",
             severity=Severity.FAULT,
             sentence=f"{key} leaves the limits of its own spec by more than the {100 * tolerance:g} % of a range that are allowed: {words}",
-            remedy="correct the limits or the unit in the spec, or clip where the data are made",
+            remedy="correct the limits or the unit in the spec (a channel of a tub runs from -1 to 1), or clip where the data are made",
             feature=key,
             joints=tuple(numbers["share_of_frames"]),
             numbers=numbers,

@@ -140,7 +140,9 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     stated = keymap.rate_hz if keymap is not None else None
     rate_hz = stated if stated is not None else rate_of(attributes)
     if rate_hz is None:
-        raise DataError(f"{root} does not say how many frames a second it has; say it once (ALOHA records at 50): {say_once(root, '--rate-hz', 50)}")
+        usual, who = (20, "robosuite controls") if layout is ROBOMIMIC else (50, "ALOHA records")
+        command = say_once(root, "--rate-hz", usual)
+        raise DataError(f"{root} does not say how many frames a second it has; look it up and say it once ({who} at {usual}): {command}")
     guess = layout.guess(features)
     roles = resolve(root, features, guess, keymap)
     compressed = sorted(name for name, key in roles.cameras.items() if cameras[key].is_compressed and (keymap is None or name not in keymap.images))

@@ -204,6 +204,9 @@ class InputRange(NamedTuple):
     high: float
     dimensions: int | None
     """How many leading dimensions the range is stated for; None where it holds for all."""
+    lows: tuple[float, ...] = ()
+    """Lower ends dimension by dimension, where they are stated so."""
+    highs: tuple[float, ...] = ()
 
 
 def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
@@ -223,7 +226,11 @@ def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
     low, high = (float(pick(np.concatenate(list(side)))) for pick, side in zip((np.min, np.max), zip(*ends, strict=True), strict=True))
     if not (np.isfinite([low, high]).all() and low < high):
         return None
-    return InputRange(kinds, low, high, widths.pop() if len(found) == 1 and len(widths) == 1 else None)
+    if len(found) != 1 or len(widths) != 1:
+        return InputRange(kinds, low, high, None)
+    width = widths.pop()
+    lows, highs = (tuple(np.broadcast_to(side, width).tolist()) for side in ends[0])
+    return InputRange(kinds, low, high, width, lows, highs)
 
 
 def _controllers(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
