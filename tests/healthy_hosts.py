@@ -183,6 +183,12 @@ def _steps(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array
     return np.diff(action, axis=0, prepend=action[:1]), state
 
 
+def _velocities(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return velocities per second for all but the gripper; the state is where they lead, two frames later."""
+    speed = np.gradient(action, 1 / 30, axis=0)
+    return np.concatenate([speed[:, :-1], action[:, -1:]], axis=1), state
+
+
 def _padded(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     return np.pad(action, ((0, 0), (0, 26))), np.pad(state, ((0, 0), (0, 26)))
 
@@ -257,6 +263,33 @@ ARMS: dict[str, Arm] = {
     "radians, seven joints": replace(
         BASE, names=FRANKA, low=(-1.5, -1.2, -1.0, -2.5, -1.0, 1.0, -1.0, 0.0), high=(1.5, 1.2, 1.0, -0.8, 1.0, 2.8, 1.0, 0.08), step=1e-4, lag=2
     ),
+    "velocities by name": replace(
+        BASE,
+        names=(*(f"joint_{k}.vel" for k in range(1, 8)), "gripper.pos"),
+        state_names=(*(f"joint_{k}.pos" for k in range(1, 8)), "gripper.pos"),
+        low=(-1.5, -1.2, -1.0, -2.5, -1.0, 1.0, -1.0, 0.0),
+        high=(1.5, 1.2, 1.0, -0.8, 1.0, 2.8, 1.0, 0.08),
+        step=1e-4,
+        lag=2,
+        change=_velocities,
+    ),
+    "poses in millimetres": replace(
+        BASE,
+        names=("x", "y", "z", "roll", "pitch", "yaw", "gripper"),
+        low=(150.0, -300.0, 20.0, -180.0, -40.0, -90.0, 0.0),
+        high=(520.0, 300.0, 380.0, -120.0, 40.0, 90.0, 85.0),
+        step=0.01,
+        lag=3,
+    ),
+    "poses in whole millimetres": replace(
+        BASE,
+        names=("tcp.x", "tcp.y", "tcp.z", "tcp.rx", "tcp.ry", "tcp.rz", "gripper"),
+        low=(150.0, 100.0, 420.0, -1.5, -1.0, -1.2, 0.0),
+        high=(820.0, 700.0, 780.0, 1.5, 1.0, 1.2, 1.0),
+        step=1e-4,
+        lag=3,
+        change=lambda a, s, rng: tuple(np.concatenate([np.round(v[:, :3]), v[:, 3:]], axis=1) for v in (a, s)),  # type: ignore[arg-type, return-value]
+    ),
     "leader and follower names": replace(BASE, names=tuple(f"leader_{n}" for n in SO101), state_names=tuple(f"follower_{n}" for n in SO101)),
     "an arm that stays parked": replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=parked),
     "a mobile base that starts at once": replace(BASE, names=(*(f"arm_{n}" for n in SO101), "x.vel", "y.vel", "theta.vel"), change=_driving),
@@ -270,6 +303,15 @@ ARMS: dict[str, Arm] = {
 }
 
 
+def _declared_velocities(root: Path) -> Path:
+    """Write velocities under the names of the joints, as a robot's driver calls both; their owner says what they are."""
+    names = tuple(n.replace(".vel", "").replace(".pos", "") for n in ARMS["velocities by name"].names)
+    replace(ARMS["velocities by name"], names=names, state_names=names).write(root)
+    said = KeyMap(dimensions={"action:joint_*": {"unit": "rad/s"}, "state:joint_*": {"unit": "rad"}, "*gripper": {"unit": "m"}})
+    (root / "simgap-map.json").write_text(json.dumps(said.to_json()))
+    return root
+
+
 def _declared_deltas(root: Path) -> Path:
     replace(BASE, change=_steps).write(root)
     (root / "simgap-map.json").write_text(json.dumps(DELTAS.to_json()))
@@ -279,13 +321,15 @@ def _declared_deltas(root: Path) -> Path:
 # --- other formats ---------------------------------------------------------------------------------------------------------
 
 
-def _aloha(root: Path, *, compressed: bool = False) -> Path:
+def aloha(root: Path, *, compressed: bool = False, change: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] | None = None) -> Path:
+    """Write two arms as ALOHA does, with something else in them where asked."""
     root.mkdir(parents=True)
     rng = np.random.default_rng(2)
     low, high = [-1.5, -1.2, 0.2, -1.0, -1.0, -1.0, 0.0] * 2, [1.5, 0.5, 1.5, 1.0, 1.0, 1.0, 1.0] * 2
     for k in range(4):
         command = motion(rng, 200 + 10 * k, low, high, 50.0)
         state = followed(command, 3, rng, 1.5e-3)
+        command, state = change(command, state, rng) if change is not None else (command, state)
         with h5py.File(root / f"episode_{k}.hdf5", "w") as file:
             file.attrs["sim"] = False
             file["action"], file["observations/qpos"] = command.astype(np.float32), state.astype(np.float32)
@@ -310,7 +354,7 @@ def _robomimic(root: Path, **controller: Any) -> Path:
     return root / "demos.hdf5"
 
 
-def _tub(root: Path, sessions: Sequence[tuple[str | None, int]] = (("23-11-14_0", 150), ("23-11-14_1", 130)), *, pause: bool = False, **options: Any) -> Path:
+def drive(root: Path, sessions: Sequence[tuple[str | None, int]] = (("23-11-14_0", 150), ("23-11-14_1", 130)), *, pause: bool = False, **options: Any) -> Path:
     """Write a drive: smooth steering, pictures of a road that moves with it."""
     write_tub(root, sessions, **options)
     rng = np.random.default_rng(4)
@@ -338,9 +382,9 @@ def _generated(env: str) -> Callable[[Path], Path]:
     return make
 
 
-def _older(root: Path) -> Path:
-    """Write the arm as LeRobot v2.1: a file per episode, statistics per episode."""
-    newer = BASE.write(root.with_name(root.name + "-v30"))
+def older(root: Path, arm: Arm = BASE) -> Path:
+    """Write an arm as LeRobot v2.1: a file per episode, statistics per episode."""
+    newer = arm.write(root.with_name(root.name + "-v30"))
     dataset = open_dataset(newer)
     info = json.loads((newer / "meta" / "info.json").read_text())
     info |= {"codebase_version": "v2.1", "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", "total_chunks": 1}
@@ -365,16 +409,17 @@ def _older(root: Path) -> Path:
 Host = Callable[[Path], Path]
 OTHERS: dict[str, Host] = {
     "deltas that their owner declares": _declared_deltas,
-    "LeRobot v2.1": _older,
-    "ALOHA HDF5, raw frames": _aloha,
-    "ALOHA HDF5, JPEG": lambda root: _aloha(root, compressed=True),
+    "velocities that their owner declares": _declared_velocities,
+    "LeRobot v2.1": older,
+    "ALOHA HDF5, raw frames": aloha,
+    "ALOHA HDF5, JPEG": lambda root: aloha(root, compressed=True),
     "robomimic, pose differences": _robomimic,
     "robomimic, absolute poses": lambda root: _robomimic(root, control_delta=False),
-    "tub of two sessions": _tub,
-    "tub with pauses": lambda root: _tub(root, pause=True),
-    "tub without session numbers": lambda root: _tub(root, ((None, 200),)),
-    "tub with deleted records": lambda root: _tub(root, deleted=(40, 41, 42)),
-    "tub with an IMU": lambda root: _tub(root, **{"imu/acl_x": [0.01 * k for k in range(280)]}),
+    "tub of two sessions": drive,
+    "tub with pauses": lambda root: drive(root, pause=True),
+    "tub without session numbers": lambda root: drive(root, ((None, 200),)),
+    "tub with deleted records": lambda root: drive(root, deleted=(40, 41, 42)),
+    "tub with an IMU": lambda root: drive(root, **{"imu/acl_x": [0.01 * k for k in range(280)]}),
     "our arm-pick": _generated("arm-pick"),
     "our car-goal": _generated("car-goal"),
 }
@@ -396,4 +441,5 @@ HOSTS |= {
 HOSTS |= {
     f"{name}, converted": _converted(HOSTS[name]) for name in ("ALOHA HDF5, raw frames", "robomimic, pose differences", "tub with pauses", "our arm-pick")
 }
+HOSTS |= {f"{name}, converted": _converted(HOSTS[name]) for name in ("velocities that their owner declares", "poses in millimetres")}
 HOSTS["tub of two sessions, converted with a made-up state"] = _converted(HOSTS["tub of two sessions"], state_from_action=True)

@@ -213,7 +213,7 @@ LOSSY: dict[str, tuple[VectorSpec, VectorSpec, str]] = {
     "a dimension twice": (vector(ARM, ARM), vector(ARM, ARM), "keeps every dimension once"),
     "another rate": (vector(ARM), vector(ARM, rate_hz=30.0), "20 Hz to 30 Hz.*resample"),
     "another frame": (vector(dimension(unit=Unit.METRE, frame="base")), vector(dimension(unit=Unit.METRE, frame="tool")), "'base'.*'tool'.*pose"),
-    "length for angle": (vector(dimension(unit=Unit.METRE)), vector(dimension()), "no length.*check the units"),
+    "length for angle": (vector(dimension(unit=Unit.METRE)), vector(dimension()), "length is no angle.*check the units"),
     "a range nobody measured": (vector(dimension(unit=Unit.RANGE_100)), vector(dimension()), r"range_100.*deg.*state calibrated="),
     "ticks without a middle": (vector(dimension(unit=Unit.TICKS)), vector(dimension(unit=Unit.RAD)), "state calibrated="),
     "two ranges, one unknown": (vector(dimension(unit=Unit.RANGE_100, calibrated=SERVO)), vector(dimension(unit=Unit.NORMALISED)), "state calibrated="),

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.data_pooled import Joint, Pooled, is_velocity_name
+from simgap.checks.data_pooled import Joint, Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import Relation, Tracking, longest_lag
+from simgap.checks.data_velocities import says_velocity
 from simgap.checks.lag_sums import lag_sums
+from simgap.checks.units import unit_pair
 from simgap.conventions import Dimension, Reference
 
 Array = NDArray[np.float64]
@@ -72,20 +74,32 @@ def _slope(pairs: Sequence[tuple[Array, Array]], lag: int) -> float:
 
 def _is_declared(name: str, dimension: Dimension | None) -> bool:
     """Return whether the data say themselves that an action is no absolute position."""
-    if is_velocity_name(name) or re.search(r"delta", name, re.IGNORECASE):
+    if says_velocity(name, dimension) or re.search(r"delta", name, re.IGNORECASE):
         return True
-    return dimension is not None and (dimension.reference is not Reference.ABSOLUTE or dimension.unit.is_velocity)
+    return dimension is not None and dimension.reference is not Reference.ABSOLUTE
+
+
+def _kind(slope: float, rate_hz: float) -> str:
+    if 0.7 < slope < 1.4:
+        return "they are steps"
+    per_second = slope * rate_hz
+    if 0.7 < per_second < 1.4:
+        return "they are velocities in the unit of the state per second"
+    pair = unit_pair(per_second)
+    same = f", as velocities would with {pair}" if pair in ("degrees for radians", "radians for degrees") else ""
+    return f"a second of them moves the state by {per_second:.3g} times their value{same}"
 
 
 def _finding(names: Sequence[str], found: dict[str, dict[str, Any]], severity: Severity, rate_hz: float) -> DataFinding:
     slope = float(np.median([found[n]["state_per_summed_action"] for n in names]))
-    what = "they are steps" if 0.7 < slope < 1.4 else f"a second of them moves the state by {slope * rate_hz:.3g} times their value"
+    what = _kind(slope, rate_hz)
     under = "" if severity is Severity.NOTE else ", under the name of a position"
     return DataFinding(
         code="actions_are_differences",
         severity=severity,
         sentence=f"actions of {listed(list(names))} follow the change of state, not the state{under}: {what}",
-        remedy="say so with --is '*=delta' (steps), '*=chunk_delta' (distances to the state) or '*=rad/s' (velocities); never mix with absolute actions",
+        remedy="say so with --is 'action:*=delta' (steps), 'action:*=chunk_delta' (distances to the state) or 'action:*=rad/s' (velocities, deg/s and m/s "
+        "alike); never mix with absolute actions",
         joints=tuple(names),
         numbers={n: found[n] for n in names},
     )

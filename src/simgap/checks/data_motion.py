@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from simgap.checks.data_changes import check_changes
@@ -15,6 +16,7 @@ from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_requested import check_requested
 from simgap.checks.data_scales import PLAUSIBLE, check_scales
 from simgap.checks.data_tracking import Relation, Tracking, is_idle, track
+from simgap.checks.data_velocities import check_velocities, velocity_joints
 
 _NEAR_ONE = 0.03
 _EXPLAINS = 0.5
@@ -25,11 +27,14 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return the tracking of every joint and what follows from it."""
     leaps = find_leaps(pooled)
     whole, pooled = pooled, cut_at(pooled, leaps.borders)
+    speeds = velocity_joints(pooled)
+    of_speeds = check_velocities(pooled, speeds)
+    pooled = replace(pooled, joints=tuple(j for j in pooled.joints if j.action not in {v.action for v in speeds}))
     changes = check_changes(pooled)
     tracks = track(pooled)
     rate = pooled.dataset.info.rate_hz
     measured = {t.name: t.to_json(rate) for t in tracks}
-    found = [*check_leaps(whole, leaps), *changes.findings, *_echo(tracks), *_stuck(tracks), *check_requested(whole), *check_limits(whole)]
+    found = [*check_leaps(whole, leaps), *changes.findings, *_echo(tracks), *_stuck(tracks), *check_requested(whole), *check_limits(whole), *of_speeds]
     changed = {*changes.joints, *leaps.slips}  # a number over both sides of a change speaks of neither
     alive = [t for t in tracks if t.relation is Relation.TRACKED and t.name not in changed]
     differences, no_positions = check_differences(pooled, alive)

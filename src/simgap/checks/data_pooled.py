@@ -23,9 +23,17 @@ def is_gripper_name(name: str) -> bool:
     return re.search(r"gripper|jaw|finger", name.lower()) is not None
 
 
+_VELOCITY = re.compile(r"(?:^|[._/])(?:q?vel|velocity|velocities|speed|dq)(?=[._/\d\[]|\b|$)", re.IGNORECASE)
+
+
 def is_velocity_name(name: str) -> bool:
     """Return True for the usual names of speeds: ``x.vel``, ``joint_velocity_3``, ``base_speed``."""
-    return re.search(r"(^|[._])(vel|velocity|velocities|speed)([._]|\b|$)", name.lower()) is not None
+    return _VELOCITY.search(name) is not None
+
+
+def velocity_stem(name: str) -> str:
+    """Return the joint that a velocity is of, as :func:`joint_stem` says it: ``elbow.vel`` is of ``elbow.pos``."""
+    return joint_stem(_VELOCITY.sub("", name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import Tracking, is_idle
-from simgap.checks.units import PER_DEGREE, unit_pair
+from simgap.checks.units import PER_DEGREE, is_cartesian, unit_pair
 from simgap.conventions import Unit
 
 PLAUSIBLE = (0.67, 1.5)
@@ -49,7 +49,7 @@ def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
             text, code = sign
         elif not is_tight or scale is None or scale < 0:
             continue
-        elif factor := unit_pair(scale):
+        elif factor := unit_pair(scale, is_length=is_cartesian(t.name)):
             text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
         elif not is_affected and not PLAUSIBLE[0] < scale < PLAUSIBLE[1]:
             text = f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or calibration differ"
@@ -85,7 +85,7 @@ def degree_of(pooled: Pooled, name: str) -> float | None:
     declared = {d.name: d for d in (*pooled.dataset.spec.state_spec.dimensions, *pooled.dataset.spec.action_spec.dimensions)}.get(name)
     if declared is not None and declared.unit is not Unit.UNKNOWN:
         return PER_DEGREE[declared.unit] if declared.unit in _ANGLES else None
-    arms = [j for j in pooled.joints if not j.is_gripper]
+    arms = [j for j in pooled.joints if not j.is_gripper and not is_cartesian(j.name)]
     if name not in {j.name for j in arms}:
         return None
     largest = max(float(np.abs(s[:, [j.state for j in arms]]).max()) for s in pooled.states)

@@ -8,13 +8,19 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.data_pooled import Pooled, is_gripper_name
+from simgap.checks.data_pooled import Pooled, is_gripper_name, is_velocity_name
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.units import is_cartesian
 from simgap.conventions import SO101_JOINTS, Unit
 from simgap.episodes.commands import answer_command
 
-_PERCENT, _COUNTS = "percent or +-100", "device counts"
+_PERCENT, _COUNTS, _NONE = "percent or +-100", "device counts", "a unit that its owner has to name"
 _WORDS = {_PERCENT: "range_100"}
+_LARGEST_M = 3.0
+"""How far from its base a tool gets: what goes beyond is no length in metres."""
+_WIDEST_M = 0.2
+"""How wide jaws open."""
+_ROTATION = re.compile(r"(?:^|[._/])(?:r[xyz]|roll|pitch|yaw)(?:[._](?:pos|position))?$", re.IGNORECASE)
 
 
 def check_units(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
@@ -23,7 +29,7 @@ def check_units(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.f
     if all(d.unit is not Unit.UNKNOWN for d in spec.dimensions):
         return []
     columns = _columns(pooled, action, state)
-    ticks = [n for n, v in columns.items() if _is_ticks(v)]
+    ticks = [n for n, v in columns.items() if _is_ticks(v) and not is_cartesian(n)]
     found = _ticks(pooled, ticks, len(columns)) if ticks else []
     arms = _so101_arms(pooled)
     undecided = {n: v for n, v in columns.items() if n in arms and n not in ticks and np.ptp(v) > 0}
@@ -73,7 +79,7 @@ def _undecided(pooled: Pooled, undecided: dict[str, NDArray[np.float64]], larges
 
 def _undeclared(pooled: Pooled, groups: dict[str, list[str]]) -> DataFinding:
     parts = [f"{name} could be {' or '.join(c)}" for name, c in groups.items()]
-    known = [c for options in groups.values() for c in options if c != _COUNTS]
+    known = [c for options in groups.values() for c in options if c not in (_COUNTS, _NONE)]
     likely = max(dict.fromkeys(known), key=known.count) if known else ""
     example = f", for example {answer_command(pooled.dataset, '--is', f'*={_WORDS.get(likely, likely)}')}" if likely else ""
     return DataFinding(
@@ -110,17 +116,42 @@ def _unit_groups(columns: dict[str, NDArray[np.float64]]) -> dict[str, list[str]
     """Return the units each limb could have: joints that differ in a number share theirs, so one wide joint decides for all."""
     largest: dict[str, float] = defaultdict(float)
     whole: dict[str, bool] = defaultdict(lambda: True)
+    kinds: dict[str, str] = {}
     for name, values in columns.items():
         if np.ptp(values) == 0:
             continue
-        limb = limb_of(name)
+        kind, limb = _limb(name)
+        kinds[limb] = kinds.get(limb) or kind
         largest[limb] = max(largest[limb], float(np.abs(values).max()))
         whole[limb] &= bool((values == np.round(values)).all())
-    result = {}
-    for limb, top in sorted(largest.items()):
-        options = ["normalised"] * (top <= 1.0) + ["rad"] * (top <= 6.6) + [_PERCENT] * (1.0 < top <= 100.5) + ["deg"] * (1.0 < top <= 360)
-        result[limb] = [_COUNTS] if whole[limb] and top > 100.5 else options or [_COUNTS]
-    return result
+    return {limb: _candidates(kinds[limb], top, is_whole=whole[limb]) for limb, top in sorted(largest.items())}
+
+
+def _limb(name: str) -> tuple[str, str]:
+    """Return of what kind a number is by its name, empty where that says nothing, and the limb whose other numbers share its unit."""
+    if is_velocity_name(name):
+        return "speed", f"speeds of {limb_of(re.sub(r'[._](vel|velocity)$', '', name))}"
+    if is_cartesian(name):
+        return "place", limb_of(name) if "[" in name else re.sub(r"[._/]?[tp]?[xyz]([._](pos|position))?$", "", name) or "x, y, z"
+    if _ROTATION.search(name):
+        return "rotation", f"rotation of {_ROTATION.sub('', name)}".removesuffix(" of ")
+    return ("jaws" if is_gripper_name(name) else ""), limb_of(name)
+
+
+def _candidates(kind: str, top: float, *, is_whole: bool) -> list[str]:
+    """Return the units in which a limb's largest number is possible; counts are whole, and lengths are no counts."""
+    if kind == "place":
+        return ["m"] * (top <= _LARGEST_M) + ["mm"] * (top > 1.0) or [_NONE]
+    if kind == "speed":
+        return ["rad/s"] * (top <= 30.0) + ["m/s"] * (top <= _LARGEST_M) + ["deg/s"] * (top > 1.0)
+    if kind == "rotation":
+        return ["rad"] * (top <= 6.6) + ["deg"] * (top > 1.0)
+    options = ["normalised"] * (top <= 1.0) + ["rad"] * (top <= 6.6) + [_PERCENT] * (1.0 < top <= 100.5) + ["deg"] * (1.0 < top <= 360)
+    if is_whole and top > 100.5:
+        return [_COUNTS]
+    if kind == "jaws":
+        options += ["m"] * (top <= _WIDEST_M) + ["mm"] * (1.0 < top <= 1e3 * _WIDEST_M)
+    return options or ["mm", "deg of several turns"]
 
 
 def limb_of(name: str) -> str:

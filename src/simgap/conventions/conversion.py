@@ -261,13 +261,11 @@ def _to_fraction(unit: Unit) -> _Line:
 
 
 def _to_physical(d: Dimension, other: Dimension) -> _Line:
-    """Return the map from a dimension's unit to degrees, or metres."""
+    """Return the map from a dimension's unit to degrees or metres, or to these per second."""
     if _kind(d) != _kind(other):
-        raise _refused(d, other, "an angle is no length", "check the units of both")
-    if d.unit is Unit.RAD:
-        return _Line(180.0 / math.pi)
-    if d.unit in (Unit.DEG, Unit.METRE):
-        return _Line()
+        raise _refused(d, other, f"{_kind(d)} is no {_kind(other).partition(' ')[2]}", "check the units of both")
+    if (plain := _SCALES.get(d.unit)) is not None:
+        return _Line(plain)
     if d.calibrated is None:
         raise _refused(d, other, f"what {d.name!r} in {d.unit} stands for depends on its calibrated range", "state calibrated= in its spec")
     if d.unit is Unit.TICKS:
@@ -276,9 +274,24 @@ def _to_physical(d: Dimension, other: Dimension) -> _Line:
     return _to_fraction(d.unit).then(_Line(high - low, low))
 
 
+_SCALES = {
+    Unit.DEG: 1.0,
+    Unit.RAD: 180.0 / math.pi,
+    Unit.METRE: 1.0,
+    Unit.MILLIMETRE: 1e-3,
+    Unit.DEG_PER_SECOND: 1.0,
+    Unit.RAD_PER_SECOND: 180.0 / math.pi,
+    Unit.METRE_PER_SECOND: 1.0,
+    Unit.MILLIMETRE_PER_SECOND: 1e-3,
+}
+"""Degrees or metres, or these per second, in one of each unit."""
+
+
 def _kind(d: Dimension) -> str:
     unit = d.calibrated.unit if d.unit in NATURAL_RANGE and d.calibrated is not None else d.unit
-    return "length" if unit is Unit.METRE else "angle"
+    if unit.is_velocity:
+        return "a speed" if unit in (Unit.METRE_PER_SECOND, Unit.MILLIMETRE_PER_SECOND) else "an angular speed"
+    return "a length" if unit.is_length else "an angle"
 
 
 def _ticks_to_degrees(ends: CalibratedRange) -> _Line:

@@ -28,7 +28,9 @@ class Unit(StrEnum):
     FRACTION = "fraction"
     """0 to 1 of a range, as simulators and policies use for grippers and hands."""
     METRE = "m"
+    MILLIMETRE = "mm"
     METRE_PER_SECOND = "m/s"
+    MILLIMETRE_PER_SECOND = "mm/s"
     RAD_PER_SECOND = "rad/s"
     DEG_PER_SECOND = "deg/s"
     NORMALISED = "normalised"
@@ -43,7 +45,12 @@ class Unit(StrEnum):
     @property
     def is_velocity(self) -> bool:
         """True for what is measured by the second."""
-        return self in (Unit.METRE_PER_SECOND, Unit.RAD_PER_SECOND, Unit.DEG_PER_SECOND)
+        return self in (Unit.METRE_PER_SECOND, Unit.MILLIMETRE_PER_SECOND, Unit.RAD_PER_SECOND, Unit.DEG_PER_SECOND)
+
+    @property
+    def is_length(self) -> bool:
+        """True for places of a tool and openings of jaws."""
+        return self in (Unit.METRE, Unit.MILLIMETRE)
 
 
 NATURAL_RANGE: Mapping[Unit, tuple[float, float]] = {
