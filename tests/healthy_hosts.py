@@ -372,6 +372,27 @@ def drive(root: Path, sessions: Sequence[tuple[str | None, int]] = (("23-11-14_0
     return root
 
 
+def _forward(root: Path) -> Path:
+    """Write a drive from standing to full throttle and back, never in reverse."""
+    drive(root)
+    for catalog in root.glob("*.catalog"):
+        rows = [json.loads(line) for line in catalog.read_text().splitlines()]
+        rows = [row | {"user/throttle": float(np.clip(0.5 - 0.8 * np.cos(row["_index"] / 25), 0, 1))} for row in rows]
+        catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root
+
+
+def _composite(root: Path) -> Path:
+    """Write demonstrations of a composite controller whose inputs reach their ends."""
+    root.mkdir(parents=True)
+    body = {"type": "BASIC", "body_parts": {"right": CONTROLLER | {"input_type": "delta", "gripper": {"type": "GRIP"}}}}
+    write_robomimic(root / "demos.hdf5", (60, 55, 71), controller=body, cameras=())
+    with h5py.File(root / "demos.hdf5", "r+") as file:
+        for demo in file["data"].values():
+            demo["actions"][...] = np.clip(2 * demo["actions"][...], -1, 1)
+    return root / "demos.hdf5"
+
+
 def _generated(env: str) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         from simgap.cli import main
@@ -419,6 +440,8 @@ OTHERS: dict[str, Host] = {
     "tub with pauses": lambda root: drive(root, pause=True),
     "tub without session numbers": lambda root: drive(root, ((None, 200),)),
     "tub with deleted records": lambda root: drive(root, deleted=(40, 41, 42)),
+    "tub whose driver only goes forward": _forward,
+    "a composite controller": _composite,
     "tub with an IMU": lambda root: drive(root, **{"imu/acl_x": [0.01 * k for k in range(280)]}),
     "our arm-pick": _generated("arm-pick"),
     "our car-goal": _generated("car-goal"),

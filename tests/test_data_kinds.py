@@ -121,3 +121,21 @@ def test_channels_of_a_tub_that_are_not_minus_one_to_one_are_named_before_and_af
     after = {f.code: f.severity for f in check_data(tmp_path / "c").findings}
     assert before["outside_limits"] is not Severity.NOTE
     assert after["outside_limits"] is before["outside_limits"]
+
+
+def converted(root: Path, out: Path) -> dict[str, Severity]:
+    assert main(["data", "convert", str(root), "--out", str(out), "--task", "do it", "--workers", "0", "--quiet"]) == 0
+    return {f.code: f.severity for f in check_data(out).findings if f.severity is not Severity.NOTE}
+
+
+@pytest.mark.parametrize("name", ["one name for a whole vector", "tub whose driver only goes forward", "a composite controller", "ALOHA HDF5, raw frames"])
+def test_what_is_clean_is_clean_after_convert(name: str, tmp_path: Path) -> None:
+    assert converted(HOSTS[name](tmp_path / "d"), tmp_path / "c") == {}
+
+
+def test_short_drives_of_a_tub_keep_their_severity_in_its_copy(tmp_path: Path) -> None:
+    from format_builders import write_tub
+
+    write_tub(tmp_path / "d", (("a", 60), ("b", 70), ("c", 8), ("d", 65)))
+    assert "short_episodes" not in converted(tmp_path / "d", tmp_path / "c")
+    assert "short_episodes" in check_data(tmp_path / "c").codes()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.conventions import Dimension
+from simgap.episodes.vectors import UNLIMITED
 
 _CHANNELS = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0), (-100.0, 100.0))
 """What a channel that counts along a range runs between."""
@@ -65,6 +66,8 @@ def channel_of(values: NDArray[np.float64]) -> tuple[float, float] | None:
 def is_inert(dimension: Dimension, channel: tuple[float, float]) -> bool:
     """Return whether declared limits hold all that a channel can carry and more."""
     low, high = channel
+    if dimension.high - dimension.low >= UNLIMITED or (low == 0.0 and dimension.low == -high and dimension.high == high):
+        return False  # nobody stated limits, or it uses one half of a range about zero: a car that only goes forward
     margin = _WIDER * (high - low)
     holds = dimension.low <= low + 1e-9 and dimension.high >= high - 1e-9
     return holds and (dimension.low < low - margin or dimension.high > high + margin)

@@ -13,6 +13,7 @@ from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_units import check_units
 from simgap.checks.scaling import circular_std
 from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.convert import source_formats
 from simgap.episodes.layout import TUB
 
 _REPEATED = 0.2
@@ -197,7 +198,7 @@ def _lengths(pooled: Pooled) -> list[DataFinding]:
         found.append(
             DataFinding(
                 code="short_episodes",
-                severity=Severity.NOTE if pooled.dataset.info.version == TUB else Severity.WARNING,  # a driver stops where the road ends
+                severity=Severity.NOTE if TUB in source_formats(pooled.dataset) else Severity.WARNING,  # a driver stops where the road ends
                 sentence=f"{len(short)} episodes are shorter than a quarter of the median of {median:.0f} frames: {listed(parts)}",
                 remedy="look at them; aborted recordings teach stopping",
                 numbers={"lengths": {str(k): n for k, n in short.items()}, "median": median},

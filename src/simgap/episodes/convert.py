@@ -63,6 +63,13 @@ class Target:
         return {k: v for k, v in plain.items() if v}
 
 
+def source_formats(dataset: Dataset) -> frozenset[str]:
+    """Return the formats a dataset has been in: its own, and those it was converted from."""
+    lineage = dataset.spec.stamp.fields.get("lineage") if dataset.is_ours else None
+    steps = lineage if isinstance(lineage, list) else []
+    return frozenset({dataset.info.version, *(str(step.get("format")) for step in steps if isinstance(step, dict))})
+
+
 def has_made_up_state(dataset: Dataset) -> bool:
     """Return whether the state is the command before, because a conversion was asked for that where nothing was measured."""
     lineage = dataset.spec.stamp.fields.get("lineage") if dataset.is_ours else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -289,7 +289,8 @@ def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vec
 
     def vectors(keymap: KeyMap | None) -> dict[str, Vector]:
         both = ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
-        return {role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root) for role, parts in both}
+        stems = {ACTION_ROLE: "dim", STATE_ROLE: "dim" if _are_as_wide(info, roles.action, roles.state) else "reading"}
+        return {role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root, stems[role]) for role, parts in both}
 
     if keymap is not None and keymap.rename:
         before = vectors(replace(keymap, rename={}, dimensions={}))
@@ -301,6 +302,12 @@ def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vec
     if keymap is not None:
         require_matches(list(keymap.dimensions), made[ACTION_ROLE].spec, made[STATE_ROLE].spec)
     return made
+
+
+def _are_as_wide(info: DatasetInfo, action: Sequence[str], state: Sequence[str]) -> bool:
+    """Return whether action and state have as many dimensions; of other widths, the k-th of one is not the k-th of the other."""
+    widths = [sum(info.features[key].shape[0] if info.features[key].shape else 1 for key in keys) for keys in (action, state)]
+    return widths[0] == widths[1]
 
 
 def _foreign_spec(root: Path, info: DatasetInfo, vectors: Mapping[str, Vector], cameras: Mapping[str, str], keymap: KeyMap | None) -> DatasetSpec:

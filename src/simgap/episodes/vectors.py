@@ -50,14 +50,15 @@ def make_vector(
     keymap: KeyMap | None,
     rate_hz: float,
     root: Path,
+    stem: str = "dim",
 ) -> Vector:
-    """Return the vector of a role.
+    """Return the vector of a role; ``stem`` is what dimensions without a name are called and numbered by.
 
     Raises:
         UsageError: the map gives another number of names than there are dimensions, or one name to two of them.
     """
     is_named = all(bool(known.get(key)) or _is_named(features[key]) for key in parts)
-    joined = [d for key in parts for d in known.get(key) or unknown_dimensions(features[key], is_one_of=len(parts))]
+    joined = [d for key in parts for d in known.get(key) or unknown_dimensions(features[key], is_one_of=len(parts), stem=stem)]
     names = (keymap.names if keymap is not None else {}).get(role)
     if names is not None:
         if len(names) != len(joined) or len(set(names)) != len(names):
@@ -107,11 +108,11 @@ def require_renames(rename: Mapping[str, str], action: Sequence[str], state: Seq
             raise UsageError(f"no dimension {old!r} to rename; {did_you_mean(old, dict.fromkeys(there))}")
 
 
-def unknown_dimensions(feature: Feature, *, is_one_of: int = 1) -> tuple[Dimension, ...]:
+def unknown_dimensions(feature: Feature, *, is_one_of: int = 1, stem: str = "dim") -> tuple[Dimension, ...]:
     """Return the dimensions of a feature of which nothing is known but, with luck, names."""
     width = feature.shape[0] if feature.shape else 1
     own = feature.key.rpartition("/")[2].removeprefix("observation.")
-    stem = "dim" if is_one_of == 1 else own
+    stem = stem if is_one_of == 1 else own
     names = feature.names if len(feature.names) == width else (own,) if width == 1 else tuple(f"{stem}_{k}" for k in range(width))
     return tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-UNLIMITED, high=UNLIMITED, is_gripper=_grips(n)) for n in names)
 
