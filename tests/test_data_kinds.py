@@ -139,3 +139,26 @@ def test_short_drives_of_a_tub_keep_their_severity_in_its_copy(tmp_path: Path) -
     write_tub(tmp_path / "d", (("a", 60), ("b", 70), ("c", 8), ("d", 65)))
     assert "short_episodes" not in converted(tmp_path / "d", tmp_path / "c")
     assert "short_episodes" in check_data(tmp_path / "c").codes()
+
+
+@pytest.mark.parametrize("gain", [1.45, 1.25, 0.75])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_gain_about_any_pose_is_a_scale_and_no_zero(gain: float, side: int, tmp_path: Path) -> None:
+    def about_the_middle(k: int, v: Array) -> Array:
+        v[:, ELBOW] = 47 + gain * (v[:, ELBOW] - 47)
+        return v
+
+    named = found(by_episode(about_the_middle, side).write(tmp_path / "d"))
+    assert set(named) == {"scale_mismatch"}
+    assert named["scale_mismatch"].joints == ("elbow_flex.pos",)
+
+
+def test_what_is_said_of_a_state_at_its_stop_does_not_contradict_itself(tmp_path: Path) -> None:
+    def clipped(k: int, v: Array) -> Array:
+        v[:, ELBOW] = np.minimum(1.3 * v[:, ELBOW], 1.0)
+        return v
+
+    low, high = tuple(np.radians(BASE.low)), tuple(np.radians(BASE.high))
+    (at,) = [f for code, f in found(by_episode(clipped, low=low, high=high, step=0.0015).write(tmp_path / "d")).items() if code == "saturation"]
+    assert "stays near 1 in" in at.sentence
+    assert "goes on to" not in at.sentence

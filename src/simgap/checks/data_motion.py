@@ -134,7 +134,7 @@ def _saturation(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
             text = f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of frames{scale}"
         else:
             text = (
-                f"the state of {t.name} stops near {s['limit']:.1f} while the command goes on to {s['command']:.1f} ({100 * s['share']:.0f} % of frames){scale}"
+                f"the state of {t.name} stays near {s['limit']:.4g} in {100 * s['share']:.0f} % of frames, while the command moves to {s['command']:.4g}{scale}"
             )
         found.append(
             DataFinding(

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simgap.checks.data_pooled import Pooled
+from simgap.checks.data_pooled import Pooled, is_gripper_name
 from simgap.checks.data_report import DataFinding, Severity, listed
 from simgap.checks.data_tracking import Tracking, is_idle
 from simgap.checks.units import PER_DEGREE, is_cartesian, unit_pair
 from simgap.conventions import Unit
 
 PLAUSIBLE = (0.67, 1.5)
+_CLOSE, _SURE = (0.85, 1.18), 0.97
+"""The same of a joint that follows its command closely: those of healthy arms lie within 8 % of 1. And how close that is."""
 """Scales between these can be gain, sag or calibration; beyond them something else is wrong."""
 _TIGHT = 0.9
 _TURNS = -0.7
@@ -34,7 +36,9 @@ _ANGLES = (Unit.DEG, Unit.RAD, Unit.TICKS, Unit.RANGE_100)
 
 def check_scales(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     """Return the findings on signs, units and zeros of joints that are measured and follow something."""
-    return [*_conventions(alive), *_offsets(pooled, alive)]
+    found = _conventions(alive)
+    named = {n for f in found for n in f.joints}  # a zero means nothing where the scale is another one
+    return [*found, *_offsets(pooled, [t for t in alive if t.name not in named])]
 
 
 def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
@@ -51,7 +55,7 @@ def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
             continue
         elif factor := unit_pair(scale, is_length=is_cartesian(t.name)):
             text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
-        elif not is_affected and not PLAUSIBLE[0] < scale < PLAUSIBLE[1]:
+        elif _is_off(t, scale, (judged.r2 if is_affected else t.r2) or 0.0, is_affected=is_affected):
             text = f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or calibration differ"
             code = "scale_mismatch"
         else:
@@ -67,6 +71,13 @@ def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
             )
         )
     return found
+
+
+def _is_off(t: Tracking, scale: float, r2: float, *, is_affected: bool) -> bool:
+    """Return whether a scale is no plausible one: far from 1, or clearly beside it where the joint follows closely and nothing holds it."""
+    is_sure = r2 >= _SURE and not t.load and not is_gripper_name(t.name)
+    low, high = _CLOSE if is_sure else PLAUSIBLE
+    return (is_sure or not is_affected) and not low < scale < high
 
 
 def _turned(t: Tracking, alive: Sequence[Tracking]) -> tuple[str, str] | None:
