@@ -34,6 +34,8 @@ class Host:
     arms: tuple[str, ...]
     """Joints that turn."""
     grippers: tuple[str, ...]
+    is_so101: bool = True
+    """Whether what is known of the lag of SO-101 arms holds of it."""
     known: frozenset[str] = frozenset()
     """Codes above a note that its source says are true of it."""
 
@@ -214,7 +216,15 @@ def _host(name: str, pooled: Pooled, degree: float, known: Sequence[str] = (), i
         j.name for j in pooled.joints if min(np.ptp(np.concatenate(side)[:, k]) for side, k in ((pooled.actions, j.action), (pooled.states, j.state))) > 0
     ]
     arms = tuple(n for n in moving if n not in grippers and is_arm(n))
-    return Host(name=name, pooled=pooled, degree=degree, arms=arms, grippers=tuple(g for g in grippers if g in moving), known=frozenset(known))
+    return Host(
+        name=name,
+        pooled=pooled,
+        degree=degree,
+        arms=arms,
+        grippers=tuple(g for g in grippers if g in moving),
+        known=frozenset(known),
+        is_so101="hands" not in name,
+    )
 
 
 def hosts(work: Path, arm_pick: Path | None = None) -> Iterator[Host]:

@@ -18,6 +18,7 @@ from simgap.checks.change_points import Change, find_changes
 from simgap.checks.data_odd import OfEpisodes, odd_episodes, odd_findings
 from simgap.checks.data_pooled import Joint, Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
+from simgap.checks.data_scales import SAG_DEG, degree_of
 from simgap.checks.data_tracking import longest_lag
 from simgap.checks.lag_sums import lag_sums
 
@@ -106,7 +107,11 @@ def check_changes(pooled: Pooled) -> Changes:
     zeros = {n: c for n, c in zeros.items() if abs(c.size) >= _OUT * c.spread and (n not in lying or c.is_separated)}
     poses = _poses([s for s in rest if s.name not in zeros], rng)
     grippers = {j.name for j in pooled.joints if j.is_gripper}
-    odd = {s.name: found for s in rest if s.name not in {*zeros, *poses, *grippers} and (found := odd_episodes(_of_episodes(s)))}
+    odd = {
+        s.name: found
+        for s in rest
+        if s.name not in {*zeros, *poses, *grippers} and (found := odd_episodes(_of_episodes(s, SAG_DEG * (degree_of(pooled, s.name) or 0.0))))
+    }
     numbers = pooled.indices
     findings = [*_paired(pairing, numbers), *_scaled(scales, numbers), *_units(units, numbers), *_zeros(zeros, poses, numbers), *odd_findings(odd, numbers)]
     return Changes(findings=tuple(findings), joints=frozenset({*pairing, *scales, *units, *zeros, *odd}))
@@ -168,9 +173,9 @@ def _scales(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str
     return {n: c for n, c in found.items() if c.is_separated and abs(c.size) >= _OUT * c.spread}
 
 
-def _of_episodes(s: JointSeries) -> OfEpisodes:
+def _of_episodes(s: JointSeries, sag: float) -> OfEpisodes:
     shares = [v / m if (m := float(np.median(v))) > 0 else np.zeros_like(v) for v in (s.commanded, np.nan_to_num(np.exp(s.log_range)))]
-    return OfEpisodes(follows=s.follows, slopes=s.slopes, distance=s.distance, ranges=np.maximum(*shares), noise=s.noise, within=s.within)
+    return OfEpisodes(follows=s.follows, slopes=s.slopes, distance=s.distance, ranges=np.maximum(*shares), noise=s.noise, within=s.within, sag=sag)
 
 
 def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str, Change]:

@@ -43,6 +43,8 @@ class OfEpisodes:
     """Of the command and of the state, each by its median; the larger share."""
     noise: float
     within: float
+    sag: float
+    """How far off its command what it carries may hold it."""
 
 
 def odd_episodes(joint: OfEpisodes) -> dict[int, str]:
@@ -78,7 +80,7 @@ def _zeros(joint: OfEpisodes, odd: Mapping[int, str]) -> dict[int, str]:
         return {}
     values = joint.distance[believed]
     usual = float(np.median(values))
-    least = max(_OFFSET * joint.within, _OUT * joint.noise, _OUT * _spread(values))
+    least = max(joint.sag, _OFFSET * joint.within, _OUT * joint.noise, _OUT * _spread(values))
     off = believed & (np.abs(joint.distance - usual) > least)
     return {int(k): f"lies {joint.distance[k] - usual:+.3g} further off its command than in the rest" for k in np.flatnonzero(off)}
 

@@ -23,13 +23,18 @@ _CLOSE, _SURE = (0.85, 1.18), 0.97
 _TIGHT = 0.9
 _TURNS = -0.7
 """Correlation within episodes below which a joint moves against its command, whatever bends the fit."""
+_AGAINST = -0.95
+"""The same of jaws that are seldom fully open or closed."""
 _TURNED = 0.85
 """Share of frames in which jaws are open where they are told to be closed, from which on their polarity is turned."""
 _VELOCITY = re.compile(r"(?:^|[._])vel(?:ocity)?$")
 _OFFSET = 0.05
 """Offset at rest, in ranges of the action, that sag and play stay under."""
-_OFFSET_DEG = 5.0
+SAG_DEG = 5.0
 """The same in degrees, where the unit is known or shows: joints under gravity stand a few degrees off, however little they move."""
+_PARKED_DEG = 12.0
+"""The same of joints that hardly move, whose scale nobody sees."""
+_STEADY = 0.2
 _LARGEST_RAD = 6.6
 _ANGLES = (Unit.DEG, Unit.RAD, Unit.TICKS, Unit.RANGE_100)
 
@@ -82,12 +87,13 @@ def _is_off(t: Tracking, scale: float, r2: float, *, is_affected: bool) -> bool:
 
 def _turned(t: Tracking, alive: Sequence[Tracking]) -> tuple[str, str] | None:
     """Return what is said of a joint that moves against its command, and the code; None where it does not."""
-    if t.turns is None or t.turns > _TURNS or is_idle(t, list(alive)):
+    if t.turns is None or t.turns > _TURNS or (t.jaws is None and is_idle(t, list(alive))):  # jaws of 0..1 are small beside degrees
         return None
     if t.jaws is None:
         return f"the state of {t.name} moves against its action (correlation {t.turns:.3f} within episodes): a sign is flipped", "sign_flip"
-    if t.jaws.turned < _TURNED:
-        return None
+    if t.jaws.turned < _TURNED:  # jaws that rest about the middle are neither open nor closed
+        against = f"{t.name} closes where its action opens it (correlation {t.turns:.3f} within episodes)"
+        return (against, "gripper_polarity") if t.turns <= _AGAINST else None
     return f"{t.name} is open in {100 * t.jaws.turned:.0f} % of the frames in which its action says closed, and the other way round", "gripper_polarity"
 
 
@@ -105,16 +111,27 @@ def degree_of(pooled: Pooled, name: str) -> float | None:
     return PER_DEGREE[Unit.TICKS] if largest > 720.0 else PER_DEGREE[Unit.DEG]
 
 
+def _stands_off(t: Tracking, degree: float | None) -> bool:
+    """Return whether a joint that follows its command rests farther off it than sag and play explain."""
+    scale, bias = t.whole.scale, abs(t.bias_still or 0.0)
+    least = max(_OFFSET * t.action_range, SAG_DEG * (degree or 0.0))
+    return scale is not None and PLAUSIBLE[0] < scale < PLAUSIBLE[1] and (t.r2 or 0.0) >= 0.7 and bias > least
+
+
+def _parked_off(t: Tracking, degree: float | None) -> bool:
+    """Return whether a joint that hardly moves stands off its command all the time: only in degrees, and by more than a heavy arm sags."""
+    bias, always = t.bias_still or 0.0, t.bias or 0.0
+    steady = abs(always - bias) <= _STEADY * abs(bias) and (t.rmse or 0.0) <= _STEADY * abs(bias)
+    return degree is not None and steady and abs(bias) > _PARKED_DEG * degree
+
+
 def _offsets(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     bad = {}
     for t in alive:
-        scale = t.whole.scale
-        if t.bias_still is None or scale is None or not PLAUSIBLE[0] < scale < PLAUSIBLE[1] or t.load or is_idle(t, list(alive)):
+        if t.bias_still is None or t.load or _VELOCITY.search(t.name):  # a speed at rest is friction, and has no zero to recalibrate
             continue
-        if _VELOCITY.search(t.name):  # a speed at rest is friction, and has no zero to recalibrate
-            continue
-        least = max(_OFFSET * t.action_range, _OFFSET_DEG * (degree_of(pooled, t.name) or 0.0))
-        if (t.r2 or 0.0) >= 0.7 and abs(t.bias_still) > least:
+        degree = degree_of(pooled, t.name)
+        if _parked_off(t, degree) if is_idle(t, list(alive)) else _stands_off(t, degree):
             bad[t.name] = t
     if not bad:
         return []
