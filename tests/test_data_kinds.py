@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from format_builders import CONTROLLER, write_robomimic
 from healthy_hosts import BASE, HOSTS, TWO_ARMS, Arm, parked
-from remedies import thinned
+from remedies import run_printed, thinned
 from simgap.checks.data import check_data
 from simgap.checks.data_motion import check_motion
 from simgap.checks.data_pooled import pool
@@ -162,3 +162,37 @@ def test_what_is_said_of_a_state_at_its_stop_does_not_contradict_itself(tmp_path
     (at,) = [f for code, f in found(by_episode(clipped, low=low, high=high, step=0.0015).write(tmp_path / "d")).items() if code == "saturation"]
     assert "stays near 1 in" in at.sentence
     assert "goes on to" not in at.sentence
+
+
+POSE = ("x", "y", "z", "qw", "qx", "qy", "qz", "gripper")
+ARM7 = (*(f"joint_velocity_{k}" for k in range(7)), "gripper_position")
+STATED: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None, dict[str, str]]] = {
+    "a pose": (POSE, None, {"x": "m", "z": "m", "qw": "normalised", "qz": "normalised", "gripper": "normalised"}),
+    "speeds of joints": (ARM7, (*(f"joint_{k}" for k in range(7)), "gripper_position"), {"joint_3": "rad", "gripper_position": "normalised"}),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_the_units_that_are_offered_fit_every_dimension(name: str, tmp_path: Path) -> None:
+    action, state, expected = STATED[name]
+    low, high = ((0.3, -0.2, 0.05, -0.9, -0.3, -0.3, -0.3, 0.0), (0.6, 0.2, 0.4, 0.9, 0.3, 0.3, 0.3, 1.0))
+    if state is not None:
+        low, high = (-1.2,) * 7 + (0.0,), (1.2,) * 7 + (1.0,)
+    root = replace(BASE, names=action, state_names=state, low=low, high=high, step=1e-4).write(tmp_path / "d")
+    (asked,) = [f for f in check_data(root).findings if f.code == "units_undeclared"]
+    assert run_printed(asked.remedy) == [0]
+    dataset = open_dataset(root)
+    units = {d.name: str(d.unit) for spec in (dataset.spec.action_spec, dataset.spec.state_spec) for d in spec.dimensions}
+    assert {n: units[n] for n in expected} == expected
+    assert not any(n.startswith("joint_velocity") and u == "rad" for n, u in units.items())
+    assert "units_undeclared" not in check_data(root).codes()
+
+
+def test_what_is_offered_for_vectors_without_names_can_be_given(tmp_path: Path) -> None:
+    def scaled(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        return action[:, :4], state / 500
+
+    root = replace(BASE, names=("action",), state_names=("state",), change=scaled).write(tmp_path / "d")
+    (asked,) = [f for f in check_data(root).findings if f.code == "units_undeclared"]
+    assert run_printed(asked.remedy) == [0]
+    assert "units_undeclared" not in check_data(root).codes()

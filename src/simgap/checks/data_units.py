@@ -20,6 +20,7 @@ _LARGEST_M = 3.0
 """How far from its base a tool gets: what goes beyond is no length in metres."""
 _WIDEST_M = 0.2
 """How wide jaws open."""
+_QUATERNION = re.compile(r"[._/]?(?:(?<![a-z])q[wxyz]|(?<![a-z])(?:quat|quaternion)(?:[._]?[wxyz0-3])?)$", re.IGNORECASE)
 _ROTATION = re.compile(r"(?:^|[._/])(?:r[xyz]|roll|pitch|yaw)(?:[._](?:pos|position))?$", re.IGNORECASE)
 
 
@@ -37,7 +38,7 @@ def check_units(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.f
     if undecided and 6.4 < largest <= 100.5:
         return [*found, _undecided(pooled, undecided, largest)]
     groups = _unit_groups({n: v for n, v in columns.items() if n not in ticks})
-    return [*found, _undeclared(pooled, groups)] if groups else found
+    return [*found, _undeclared(pooled, groups, columns)] if groups else found
 
 
 def _ticks(pooled: Pooled, ticks: list[str], width: int) -> list[DataFinding]:
@@ -77,11 +78,10 @@ def _undecided(pooled: Pooled, undecided: dict[str, NDArray[np.float64]], larges
     )
 
 
-def _undeclared(pooled: Pooled, groups: dict[str, list[str]]) -> DataFinding:
+def _undeclared(pooled: Pooled, groups: dict[str, list[str]], columns: dict[str, NDArray[np.float64]]) -> DataFinding:
     parts = [f"{name} could be {' or '.join(c)}" for name, c in groups.items()]
-    known = [c for options in groups.values() for c in options if c not in (_COUNTS, _NONE)]
-    likely = max(dict.fromkeys(known), key=known.count) if known else ""
-    example = f", for example {answer_command(pooled.dataset, '--is', f'*={_WORDS.get(likely, likely)}')}" if likely else ""
+    stated = _stated(groups, columns, {f"{pooled.dataset.action_key}[": "action:*", f"{pooled.dataset.state_key}[": "state:*"})
+    example = f", for example {answer_command(pooled.dataset, *stated)}" if stated else ""
     return DataFinding(
         code="units_undeclared",
         severity=Severity.NOTE,
@@ -89,6 +89,28 @@ def _undeclared(pooled: Pooled, groups: dict[str, list[str]]) -> DataFinding:
         remedy=f"write the units down beside the dataset before mixing it with other data{example}",
         numbers={"candidates": groups},
     )
+
+
+def _stated(groups: dict[str, list[str]], columns: dict[str, NDArray[np.float64]], unnamed: dict[str, str]) -> list[str]:
+    """Return options that state a possible unit of every dimension: the commonest for all, then those of the dimensions it does not fit.
+
+    Args:
+        groups: candidates of each limb.
+        columns: values by name.
+        unnamed: beginnings of the names of dimensions that are only numbered, and what stands for all of them.
+    """
+    likely: dict[str, str] = {}
+    for name in columns:
+        kind, limb = _limb(name)
+        options = [c for c in groups.get(limb, []) if c not in (_COUNTS, _NONE) and " of " not in c]
+        if options:
+            likely[name] = "rad" if not kind and "rad" in options else options[0]
+    if not likely:
+        return []
+    units = list(likely.values())
+    usual = max(dict.fromkeys(units), key=units.count)
+    others = {next((glob for start, glob in unnamed.items() if n.startswith(start)), n): u for n, u in likely.items() if u != usual}
+    return [w for n, u in [("*", usual), *others.items()] for w in ("--is", f"{n}={_WORDS.get(u, u)}")]
 
 
 def _columns(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -131,6 +153,8 @@ def _limb(name: str) -> tuple[str, str]:
     """Return of what kind a number is by its name, empty where that says nothing, and the limb whose other numbers share its unit."""
     if is_velocity_name(name):
         return "speed", f"speeds of {limb_of(re.sub(r'[._](vel|velocity)$', '', name))}"
+    if _QUATERNION.search(name):
+        return "quaternion", f"quaternion of {_QUATERNION.sub('', name)}".removesuffix(" of ")
     if is_cartesian(name):
         return "place", limb_of(name) if "[" in name else re.sub(r"[._/]?[tp]?[xyz]([._](pos|position))?$", "", name) or "x, y, z"
     if _ROTATION.search(name):
@@ -144,6 +168,8 @@ def _candidates(kind: str, top: float, *, is_whole: bool) -> list[str]:
         return ["m"] * (top <= _LARGEST_M) + ["mm"] * (top > 1.0) or [_NONE]
     if kind == "speed":
         return ["rad/s"] * (top <= 30.0) + ["m/s"] * (top <= _LARGEST_M) + ["deg/s"] * (top > 1.0)
+    if kind == "quaternion" and top <= 1.01:
+        return ["normalised"]
     if kind == "rotation":
         return ["rad"] * (top <= 6.6) + ["deg"] * (top > 1.0)
     options = ["normalised"] * (top <= 1.0) + ["rad"] * (top <= 6.6) + [_PERCENT] * (1.0 < top <= 100.5) + ["deg"] * (1.0 < top <= 360)
