@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,9 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     alive = [t for t in alive if t.name not in no_positions]
     swapped = swapped_columns(pooled, alive)
     own = [t for t in alive if t.name not in swapped]  # what another joint's state does says nothing about this one
-    found += [*check_pairing(pooled, own, swapped), *_strangers(own), *check_lags(pooled, own)]
+    paired = check_pairing(pooled, own, swapped)
+    frozen = {n for f in paired if f.code == "state_freezes" for n in f.joints}  # which explains that they follow nothing
+    found += [*paired, *_strangers(own, frozen), *check_lags(pooled, own)]
     found += [*_saturation(pooled, own), *_load(own), *check_scales(pooled, own)]
     return measured, found
 
@@ -105,9 +108,13 @@ def _stuck(tracks: list[Tracking]) -> list[DataFinding]:
     ]
 
 
-def _strangers(alive: list[Tracking]) -> list[DataFinding]:
-    """Find joints whose state has nothing to do with their action."""
-    lost = [t for t in alive if (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and t.lead_frames is None and not is_idle(t, alive)]
+def _strangers(alive: list[Tracking], explained: Container[str]) -> list[DataFinding]:
+    """Find joints whose state has nothing to do with their action, but for those of which it is said why."""
+    lost = [
+        t
+        for t in alive
+        if t.name not in explained and (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and t.lead_frames is None and not is_idle(t, alive)
+    ]
     if not lost:
         return []
     return [

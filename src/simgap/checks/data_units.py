@@ -21,6 +21,7 @@ _LARGEST_M = 3.0
 _WIDEST_M = 0.2
 """How wide jaws open."""
 _QUATERNION = re.compile(r"[._/]?(?:(?<![a-z])q[wxyz]|(?<![a-z])(?:quat|quaternion)(?:[._]?[wxyz0-3])?)$", re.IGNORECASE)
+_OF_A_JOINT = re.compile(r"wrist|forearm|elbow|shoulder|waist|torso|neck|head|hip|knee|ankle|joint", re.IGNORECASE)
 _ROTATION = re.compile(r"(?:^|[._/])(?:r[xyz]|roll|pitch|yaw)(?:[._](?:pos|position))?$", re.IGNORECASE)
 
 
@@ -157,7 +158,7 @@ def _limb(name: str) -> tuple[str, str]:
         return "quaternion", f"quaternion of {_QUATERNION.sub('', name)}".removesuffix(" of ")
     if is_cartesian(name):
         return "place", limb_of(name) if "[" in name else re.sub(r"[._/]?[tp]?[xyz]([._](pos|position))?$", "", name) or "x, y, z"
-    if _ROTATION.search(name):
+    if _ROTATION.search(name) and not _OF_A_JOINT.search(name):
         return "rotation", f"rotation of {_ROTATION.sub('', name)}".removesuffix(" of ")
     return ("jaws" if is_gripper_name(name) else ""), limb_of(name)
 
