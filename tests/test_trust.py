@@ -26,11 +26,9 @@ from lerobot_fixtures import save_checkpoint
 from simgap import diagnosis
 from simgap.cli import main
 from simgap.envs import make_env
-from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.envs.registry import add_env
 from simgap.episodes.video import decode_image
 from simgap.errors import DataError, SimgapError, UntrustedError, UsageError
-from simgap.ledger import Ledger
 from simgap.loop import reporting
 from simgap.policies.bridges.open import open_policy, read_any_card
 from simgap.policies.bridges.openvla_load import LoadSpec
@@ -65,44 +63,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("policies") / "tiny", steps=1)
-
-
-@pytest.fixture(scope="module")
-def run_folder(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run of which only ``run.json`` is there, with a plan: enough for the verbs that read it to make its env."""
-    folder = tmp_path_factory.mktemp("run")
-    plan = {"kind": "nothing", "sentence": "-", "ranges": None, "changes": {}, "multipliers": {}, "episodes": 0, "new_share": 0, "noise_deg": 0, "executor": ""}
-    screen = folder / "screen"
-    screen.mkdir()
-    rows = [{"seed": s, "outcome": "success", "detail": ""} for s in range(4)]
-    (screen / "screen.json").write_text(json.dumps({"stamp": {"kind": "rollouts", "env": "arm-pick", "checkpoint": "-"}, "rollouts": rows}))
-    first = {
-        "number": 1,
-        "datasets": [str(dataset)],
-        "checkpoint": str(dataset),
-        "executor": "receding(5)",
-        "screens": [["nominal", str(screen)]],
-        "in_use": str(dataset),
-        "conditions": str(dataset),
-    }
-    words = {"sentence": "-", "remedy": "-", "next_command": "-", "more_trials": 0, "parameters": {}}
-    said = {"cause": "policy_weak", "family": None, "checks": [], **words}
-    run = {
-        "schema": 1,
-        "spec": {"env": "arm-pick"},
-        "ranges": ARM_PRESETS["nominal"].to_json(),
-        "first": first,
-        "second": None,
-        "replays": str(dataset),
-        "diagnosis": said,
-        "plan": plan,
-        "seal": "0" * 64,
-        "gap": None,
-        "duration_s": 1.0,
-    }
-    (folder / "run.json").write_text(json.dumps(run))
-    Ledger(folder / "ledger.db").close()
-    return folder
 
 
 def policy_fields(kind: str, **fields: Any) -> dict[str, Any]:
@@ -293,14 +253,6 @@ def test_an_env_named_by_a_dataset_is_made_with_the_flag(verb: list[str], datase
         assert not canary.sang
         ask(*verb, dataset, "--allow-code")
     assert canary.sang
-
-
-@pytest.mark.parametrize("verb", [["report"], ["target"], ["diagnose"]], ids=" ".join)
-def test_no_verb_runs_what_a_run_names(verb: list[str], run_folder: Path, canary: Canary) -> None:
-    for change in (lambda v: {**v, "spec": {"env": MAKER}}, lambda v: {**everywhere(v, MAKER), "schema": 1}):
-        with planted(run_folder / "run.json", change):
-            ask(*verb, run_folder)
-        assert not canary.sang
 
 
 def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
