@@ -188,6 +188,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("honest")
     assert main(["generate", "arm-pick", "-n", "2", "--size", "48", "--workers", "0", "--out", str(folder / "data"), "--quiet"]) == 0
     tiny_checkpoint(folder / "checkpoint", steps=1)
+    card = json.loads((folder / "checkpoint" / "card.json").read_text())
+    card["training"] = {**card["training"], "envs": ["arm-pick"]}
+    (folder / "checkpoint" / "card.json").write_text(json.dumps(card))
     save_checkpoint(folder / "saved")
     READERS["robomimic"].build(folder)
     spec = {"rate_hz": 10, "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]}
@@ -328,3 +331,35 @@ def test_the_walk_hears_a_reader_that_runs_what_a_file_names(
 )
 def test_with_the_flag_the_same_walk_sings(place: str, kind: str, kinds: dict[str, Path], tmp_path: Path, canary: Canary) -> None:
     assert any(sang for _, _, sang in walk(place, kind, kinds[kind], tmp_path, canary, "--allow-code"))
+
+
+# -- folders that are written into, and read back first
+
+
+GONE_ON_WITH: dict[str, list[Any]] = {
+    "generate": ["arm-pick", "-n", "2", "--size", "48", "--workers", "0", "--out", X],
+    "train": ["DATA", "--steps", "2", "--threads", "1", "--out", X],
+    "trial": ["--replay", "DATA", "-n", "1", "--gap", "none", "--workers", "0", "--out", X],
+    "screen": ["CHECKPOINT", "-n", "1", "--workers", "0", "--out", X],
+}
+"""Commands that go on in a folder which somebody else may have left; those of a run are walked in the tests of the loop."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", GONE_ON_WITH)
+def test_no_verb_runs_what_stands_in_the_folder_that_it_goes_on_in(verb: str, honest: dict[str, Path], tmp_path: Path, canary: Canary) -> None:
+    def command(out: Path) -> list[str]:
+        return [*verb.split(), *(str(out) if w is X else str(honest.get(w, w)) for w in GONE_ON_WITH[verb]), "--quiet"]
+
+    made = tmp_path / "made"
+    assert main(command(made)) in (0, 1)
+    opened = 0
+    for file in files_of(made):
+        for change in CHANGES:
+            out = Path(shutil.copytree(made, tmp_path / "in" / str(next(NUMBERS)), symlinks=True))
+            if plant(out / file.relative_to(made), change):
+                SPY.opened.clear()
+                assert main(command(out)) in (0, 1, 2, 3), (file, change)
+                assert not canary.sang, (file, change)
+                opened += str(out / file.relative_to(made)) in SPY.opened
+    assert opened
