@@ -23,6 +23,7 @@ from simgap.episodes.reader import open_dataset
 from simgap.episodes.stats import exact_statistics, image_histogram, image_statistics
 from simgap.episodes.store import EpisodeWriter
 from simgap.errors import ConventionError, DataError, MachineError
+from simgap.provenance import file_hash, write_sealed
 from test_episodes_store import make_episode, make_spec
 
 VIDEO = "observation.images.front"
@@ -231,11 +232,62 @@ def test_a_seal_that_was_rewritten_without_its_hash_is_not_believed(root: Path) 
     np.testing.assert_array_equal(load_frames(root).images["front"], honest)
 
 
-def test_a_cache_that_was_copied_as_it_is_serves_without_decoding(root: Path, tmp_path: Path) -> None:
+def test_a_cache_that_came_with_a_dataset_from_elsewhere_is_not_believed_whatever_its_seal_says(root: Path, tmp_path: Path) -> None:
+    """Other pixels, and a seal that fits them where they were made: only a file that was decoded here has this inode and time."""
     honest = np.array(load_frames(root).images["front"])
+    cached = next((root / CACHE).rglob("front.npy"))
+    np.save(cached, np.zeros_like(honest))
+    about = cached.stat()
+    state = [about.st_size, about.st_ino, about.st_mtime_ns, about.st_ctime_ns]
+    write_sealed(next((root / CACHE).rglob("*.seal.json")), {"state": state, "sha256": file_hash(cached)})
+    assert not load_frames(root).images["front"].any(), "whoever forges it on this very disk is believed"
     shutil.copytree(root, tmp_path / "copy")
-    again = load_frames(tmp_path / "copy", progress=lambda done, total: pytest.fail("decoded twice"))
-    np.testing.assert_array_equal(again.images["front"], honest)
+    told: list[str] = []
+    np.testing.assert_array_equal(load_frames(tmp_path / "copy", said=told.append).images["front"], honest)
+    assert "was not decoded here" in told[0]
+
+
+def test_a_cache_that_leads_somewhere_else_is_neither_written_nor_cleared_and_a_pipe_in_it_is_not_waited_for(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    (tmp_path / "home" / "frames-of-my-holiday").mkdir(parents=True)
+    (root / CACHE).symlink_to(tmp_path / "home")
+    honest = load_frames(root).images["front"]
+    assert [p.name for p in (tmp_path / "home").iterdir()] == ["frames-of-my-holiday"]
+    cached = next((tmp_path / "mine").rglob("front.npy"))
+    (root / CACHE).unlink()
+    place = root / CACHE / cached.parent.name
+    place.mkdir(parents=True)
+    os.mkfifo(place / "front.npy")
+    np.testing.assert_array_equal(load_frames(root).images["front"], honest)
+    cached.unlink()
+    (place / "front.npy").unlink()
+    place.rmdir()
+    place.symlink_to(tmp_path / "home")
+    np.testing.assert_array_equal(load_frames(root).images["front"], honest)
+    assert [p.name for p in (tmp_path / "home").iterdir()] == ["frames-of-my-holiday"]
+
+
+@pytest.mark.parametrize("how", [os.link, os.symlink])
+def test_finishing_numbers_no_file_that_is_somebody_elses_too(root: Path, tmp_path: Path, how: Callable[[Path, Path], None]) -> None:
+    """A copy by hard links, or a file that leads to another dataset: what is written in place would change that one."""
+    other = tmp_path / "other"
+    writer = EpisodeWriter(other, make_spec())
+    writer.write(1, make_episode(1))
+    own, theirs = (f / "data/chunk-000/file-001.parquet" for f in (other, root))
+    before = theirs.read_bytes()
+    own.unlink()
+    how(theirs, own)
+    row = other / "meta/episodes/chunk-000/file-001.parquet"
+    row.unlink()
+    how(root / "meta/episodes/chunk-000/file-001.parquet", row)
+    writer.write(0, make_episode(3))
+    writer.finish()
+    assert theirs.read_bytes() == before
+    assert own.read_bytes() != before
+    assert open_dataset(root).fingerprint
+    assert open_dataset(other).n_episodes == 2
 
 
 def test_a_folder_that_cannot_be_written_caches_with_the_user(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

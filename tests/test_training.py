@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from simgap.policies.checkpoint import KEPT, load_policy, read_card
 from simgap.policies.normaliser import Normaliser, RangeMethod, fit_range
 from simgap.training import TrainProgress, TrainSpec, train
 from simgap.training.batches import Batch, BatchSource, quotas, shifted
-from simgap.training.resume import read_resume
+from simgap.training.resume import LOG, append_log, read_resume
 from simgap.training.run import TrainingRun
 from simgap.training.synthetic import find_the_square
 from simgap.training.trainer import kept_folder, steps_of
@@ -296,3 +297,16 @@ def test_a_damaged_resume_point_is_one_line_without_advice_to_run_what_it_holds(
     with pytest.raises(DataError, match=r"resume.pt (cannot be read|was changed since it was written).*delete it") as caught:
         read_resume(tmp_path, "a")
     assert "weights_only" not in str(caught.value)
+
+
+def test_a_log_that_leads_somewhere_else_is_replaced_and_not_added_to(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "profile"
+    elsewhere.write_text("alias ll=ls")
+    (tmp_path / LOG).symlink_to(elsewhere)
+    append_log(tmp_path, {"step": 1})
+    assert elsewhere.read_text() == "alias ll=ls"
+    assert (tmp_path / LOG).read_text() == '{"step": 1}\n'
+    (tmp_path / LOG).unlink()
+    os.mkfifo(tmp_path / LOG)
+    with pytest.raises(DataError, match="is a pipe"):
+        append_log(tmp_path, {"step": 1})

@@ -1,16 +1,12 @@
 """Decoded frames on disk: one array a camera, mapped on later loads and believed only as they were written.
 
-Beside each array stands its seal: the hash of its bytes, and size, inode and times of the file when they were last held
-against each other. Where these are as they were nothing is read; where one differs the bytes are hashed again, and frames
-that are not those that were decoded are decoded again. This finds overwritten pixels and damage; whoever rewrites the seal
-as well is not found.
+Beside each array stands its seal: size, inode and times of the file as it was written here. Where one differs the frames are decoded
+again. A hash in the seal would not do: a dataset from elsewhere may bring a cache of other pixels and a hash that fits them, but no
+file can bring its inode and the time of its arrival.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +16,11 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.bounds import EPISODE_FRAMES_BYTES, require_regular
 from simgap.episodes.files import temporary_name
 from simgap.episodes.layout import IMAGE_PREFIX
 from simgap.errors import DataError, MachineError
-from simgap.provenance import file_hash, read_sealed, write_sealed
+from simgap.provenance import read_sealed, write_sealed
 
 _MOST_IN_MEMORY = 0.5
 """Share of the free memory that images may take where no folder at all can be written."""
@@ -38,16 +35,24 @@ def mapped(path: Path, shape: tuple[int, ...], said: Callable[[str], None]) -> N
         shape: ``(N, H, W, 3)``.
         said: told where frames are there but changed.
     """
+    if _leads_away(path.parent):
+        return None
     try:
+        require_regular(path, EPISODE_FRAMES_BYTES)
         array: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
+    except (DataError, OSError, ValueError, EOFError):
         return None
     if array.shape != shape or array.dtype != np.uint8:
         return None
     if not _is_as_written(path):
-        said(f"{path} is not what was decoded into it; its frames are decoded again")
+        said(f"{path} was not decoded here, or was changed since; its frames are decoded again")
         return None
     return array
+
+
+def _leads_away(place: Path) -> bool:
+    """Return whether a folder of frames, or the cache around it, is a link: what came with a dataset may point anywhere."""
+    return place.is_symlink() or place.parent.is_symlink()
 
 
 def _is_as_written(path: Path) -> bool:
@@ -56,13 +61,7 @@ def _is_as_written(path: Path) -> bool:
         written = read_sealed(seal)
     except DataError:
         return False
-    if written.get("state") == now:
-        return True
-    if written.get("sha256") != file_hash(path):
-        return False
-    with contextlib.suppress(OSError):  # a folder that cannot be written is read again each time
-        write_sealed(seal, {**written, "state": now})  # moved, copied or touched: the next load need not read it all
-    return True
+    return written.get("state") == now
 
 
 def _state(path: Path) -> list[int]:
@@ -79,6 +78,8 @@ def file_name(key: str, camera: str) -> str:
 def written(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """Write the parts to the first place that can be written and map them; where none can, keep them in memory."""
     for place in places:
+        if _leads_away(place):
+            continue
         path = place / name
         temporary = temporary_name(path)
         try:
@@ -93,17 +94,13 @@ def written(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: It
         _forget_others(place)
     try:
         with stream:
-            header = io.BytesIO()
-            np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            digest = hashlib.sha256(header.getvalue())
-            stream.write(header.getvalue())
+            np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for part in parts:
-                digest.update(part.data)
                 stream.write(part.data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-        write_sealed(path.with_name(path.name + _SEAL), {"sha256": digest.hexdigest(), "state": _state(path)})
+        write_sealed(path.with_name(path.name + _SEAL), {"state": _state(path)})
     except OSError as error:
         raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {_bytes_of(shape) >> 20} MiB are needed") from error
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from simgap.episodes.encoders import rate_fraction
+from simgap.episodes.files import commit
 from simgap.episodes.layout import ACTION, IMAGE_PREFIX, INDEX_FEATURES, STATE, TIME, place
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.stats import column_statistics, image_statistics
@@ -257,9 +259,14 @@ def set_leading(path: Path, columns: Mapping[str, NDArray[np.int64]]) -> None:
         found = np.frombuffer(stream.read(len(template)), dtype=np.uint8)
         if len(found) != len(template) or not np.array_equal(found[~is_value], template[~is_value]):
             raise DataError(f"{path} does not begin with plain columns {', '.join(columns)}, as our writer leaves it; write the episode again")
-        if not np.array_equal(found, wanted):
+        is_new = not np.array_equal(found, wanted)
+        is_shared = path.is_symlink() or os.fstat(stream.fileno()).st_nlink > 1
+        if is_new and not is_shared:
             stream.seek(0)
             stream.write(wanted.tobytes())
+        rest = stream.read() if is_new and is_shared else b""
+    if is_new and is_shared:  # the same bytes are a file of somebody else's, too
+        commit(path, wanted.tobytes() + rest)
 
 
 @functools.lru_cache(maxsize=1024)

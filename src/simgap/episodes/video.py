@@ -35,7 +35,7 @@ __all__ = [
     "video_shape",
 ]
 
-_PICTURES = ("JPEG", "PNG", "WEBP", "BMP", "MPO")
+_PICTURES = ("JPEG", "PNG", "WEBP", "BMP")
 """What recorders write; others bring decoders that run programs (EPS) or allocate what they are told."""
 _CONTAINERS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts", "protocol_whitelist": "file"}
 """Play lists, which name other files and addresses, are no videos of a robot."""
@@ -139,7 +139,7 @@ def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
     Raises:
         DataError: the bytes are no image.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=_PICTURES) as image:
@@ -153,6 +153,8 @@ def decode_image(data: bytes, *, where: str) -> NDArray[np.uint8]:
             return np.asarray(image.convert("RGB"))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where} holds an image of far too many pixels ({said(error)}); this reader refuses it") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{where} holds bytes that are no image of a kind read here ({', '.join(_PICTURES)}); copy the file again, or convert it") from error
     except DAMAGED as error:
         raise DataError(f"{where} holds bytes that are no image ({said(error)}); copy the file again") from error
 

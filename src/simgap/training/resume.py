@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgap.bounds import DAMAGED, MALFORMED, read_text, require_zip
+from simgap.bounds import DAMAGED, LINES_BYTES, MALFORMED, read_text, require_regular, require_zip
 from simgap.errors import DataError, UsageError
 from simgap.provenance import SEAL, write_atomic
 
@@ -133,8 +133,17 @@ def _require_tensors(pickled: bytes, file: Path) -> None:
 
 
 def append_log(out: Path, row: dict[str, Any]) -> None:
-    """Append one line to the log."""
-    with (out / LOG).open("a") as stream:
+    """Append one line to the log; one that is a link into somewhere else is replaced by a file of its own.
+
+    Raises:
+        DataError: it is something else than a file.
+    """
+    file = out / LOG
+    if file.is_symlink():
+        file.unlink()
+    elif file.exists():
+        require_regular(file, LINES_BYTES)
+    with file.open("a") as stream:
         stream.write(json.dumps(row) + "\n")
 
 
