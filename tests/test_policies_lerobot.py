@@ -423,6 +423,14 @@ def test_a_worker_that_fails_in_the_middle_says_why_and_answers_no_more(
         ("echo 'Illegal instruction' >&2; exit 3", MachineError, "ended with code 3: Illegal instruction"),
         ("kill -9 $$", MachineError, "killed by SIGKILL"),
         ("exec sleep 60", MachineError, "no answer within 0.3 s"),
+        ("exec yes", DataError, "does not speak this protocol"),
+        ("exec cat /dev/zero", DataError, "does not speak this protocol"),
+        pytest.param("exec yes error >&2", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow),
+        pytest.param("exec >&-; exec sleep 60", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow),
+        pytest.param("exec <&-; exec sleep 60", MachineError, "the lerobot worker", marks=pytest.mark.slow),
+        ("sleep 60 & exit 0", MachineError, "the lerobot worker"),
+        ("trap '' TERM INT; while :; do sleep 1; done", MachineError, "no answer within 0.3 s"),
+        ("exec cat", DataError, "the lerobot worker"),
     ],
 )
 def test_a_program_that_is_no_worker_is_found_out(tmp_path: Path, line: str, error: type[SimgapError], words: str) -> None:

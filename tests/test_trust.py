@@ -323,8 +323,12 @@ def test_a_picture_is_not_taken_for_a_program() -> None:
     with io.BytesIO() as buffer:
         Image.new("RGB", (8, 8)).save(buffer, "EPS")
         text = buffer.getvalue()
-    with pytest.raises(DataError, match="no image"):
+    with pytest.raises(DataError, match="no image of a kind read here"):
         decode_image(text, where="a.jpg")
+    with io.BytesIO() as buffer:
+        picture = Image.new("RGB", (8, 8))
+        picture.save(buffer, "MPO", save_all=True, append_images=[picture])
+        assert decode_image(buffer.getvalue(), where="b.jpg").shape == (8, 8, 3)
 
 
 def test_a_video_is_not_taken_for_a_playlist(dataset: Path, tmp_path: Path) -> None:
