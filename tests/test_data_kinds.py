@@ -8,7 +8,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
@@ -196,3 +199,28 @@ def test_what_is_offered_for_vectors_without_names_can_be_given(tmp_path: Path) 
     (asked,) = [f for f in check_data(root).findings if f.code == "units_undeclared"]
     assert run_printed(asked.remedy) == [0]
     assert "units_undeclared" not in check_data(root).codes()
+
+
+@pytest.mark.parametrize("settings", [[CONTROLLER, CONTROLLER], {"type": "BASIC", "body_parts": {"right": CONTROLLER}}])
+def test_actions_beyond_their_controller_are_a_fault_in_the_copy_too(settings: object, tmp_path: Path) -> None:
+    write_robomimic(tmp_path / "a.hdf5", (60, 50), controller=settings, cameras=())  # type: ignore[arg-type]
+    with h5py.File(tmp_path / "a.hdf5", "r+") as file:
+        for demo in file["data"].values():
+            demo["actions"][:, 1] *= 6
+    assert "actions_beyond_controller" in check_data(tmp_path / "a.hdf5").codes()
+    assert converted(tmp_path / "a.hdf5", tmp_path / "c")["outside_limits"] is Severity.FAULT
+
+
+def test_statistics_that_only_further_columns_lack_are_no_wrong_ones(tmp_path: Path) -> None:
+    root = BASE.write(tmp_path / "d")
+    file = next((root / "data").rglob("*.parquet"))
+    table = pq.read_table(file)
+    pq.write_table(table.append_column("is_intervention", pa.array([False] * table.num_rows)), file)
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"]["is_intervention"] = {"dtype": "bool", "shape": [1], "names": None}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    assert main(["data", "stats", str(root), "--quiet"]) == 0
+    stored = json.loads((root / "meta/stats.json").read_text())
+    stored["action"]["mean"][0] += 20
+    (root / "meta/stats.json").write_text(json.dumps(stored))
+    assert main(["data", "stats", str(root), "--quiet"]) == 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
 from simgap.episodes.commands import say_once
-from simgap.episodes.hdf5_layout import ROBOMIMIC, InputRange, Layout, input_range, layouts, rate_of, robosuite_actions, task_of
+from simgap.episodes.hdf5_layout import ROBOMIMIC, InputRange, Layout, input_range, layouts, limited_actions, rate_of, robosuite_actions, task_of
 from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.keymap import KeyMap, resolve
 from simgap.episodes.layout import require_content
@@ -152,7 +152,7 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         questions.append(f"{words}; look at one, then say it once: {say_once(root, *(w for c in compressed for w in ('--image', f'{c}=rgb')))} (or =bgr)")
     known: dict[str, tuple[Dimension, ...]] = {}
     if layout is ROBOMIMIC and "actions" in features:
-        known = {"actions": robosuite_actions(attributes, features["actions"].shape[0])}
+        known = {"actions": robosuite_actions(attributes, features["actions"].shape[0]) or limited_actions(attributes, features["actions"].shape[0])}
     info = DatasetInfo(
         version=layout.name,
         rate_hz=rate_hz,

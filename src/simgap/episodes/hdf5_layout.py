@@ -17,6 +17,7 @@ from simgap.episodes.index import Feature
 from simgap.episodes.keymap import ACTION_ROLE, KeyMap
 from simgap.episodes.layout import ACT_HDF5, MAPPED_HDF5, ROBOMIMIC_HDF5
 from simgap.episodes.source import Roles
+from simgap.episodes.vectors import UNLIMITED
 
 if TYPE_CHECKING:
     import h5py
@@ -231,6 +232,20 @@ def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
     width = widths.pop()
     lows, highs = (tuple(np.broadcast_to(side, width).tolist()) for side in ends[0])
     return InputRange(kinds, low, high, width, lows, highs)
+
+
+def limited_actions(attributes: Mapping[str, Any], width: int) -> tuple[Dimension, ...]:
+    """Return numbered actions with the limits that ``env_args`` states, for a copy in another format to keep; nothing where it states none."""
+    taken = input_range(attributes)
+    if taken is None:
+        return ()
+    lows, highs = (taken.lows, taken.highs) if len(taken.lows) == width else ((taken.low,) * width, (taken.high,) * width)
+    if taken.dimensions is not None and len(taken.lows) != width:  # what is behind them, such as a gripper, is stated nowhere
+        lows = (*(taken.lows or (taken.low,) * taken.dimensions), *(-UNLIMITED,) * (width - taken.dimensions))
+        highs = (*(taken.highs or (taken.high,) * taken.dimensions), *(UNLIMITED,) * (width - taken.dimensions))
+    if len(lows) != width:
+        return ()
+    return tuple(Dimension(name=f"actions_{k}", unit=Unit.UNKNOWN, low=low, high=high) for k, (low, high) in enumerate(zip(lows, highs, strict=True)))
 
 
 def _controllers(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:

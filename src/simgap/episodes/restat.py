@@ -106,6 +106,8 @@ def compare(dataset: Dataset, stored: Mapping[str, Any], exact: Mapping[str, Map
         if feature in INDEX_FEATURES and feature not in stored:
             continue
         entry = stored.get(feature)
+        if entry is None and feature not in {dataset.action_key, dataset.state_key, *dataset.camera_keys.values()}:
+            continue  # a flag or a reward that no policy reads: absent is not wrong
         names = _names(dataset, feature, statistics)
         span = np.ravel(np.subtract(statistics["max"], statistics["min"])).astype(float)
         is_image = feature in dataset.camera_keys.values()
