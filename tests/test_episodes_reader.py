@@ -406,3 +406,12 @@ def test_an_episode_whose_vectors_have_another_width_than_the_dataset_is_named(r
     assert len(dataset.episode(0).state)
     with pytest.raises(DataError, match=r"states of 1 numbers in episode 1, the dataset says"):
         dataset.episode(1)
+
+
+def test_a_recorded_camera_that_info_json_does_not_list_is_named(root: Path) -> None:
+    file = root / "meta" / "info.json"
+    info = json.loads(file.read_text())
+    info["features"]["observation.images.front"]["dtype"] = None
+    file.write_text(json.dumps(info))
+    with pytest.raises(DataError, match="no pictures or videos of camera 'front'"):
+        load_frames(root)

@@ -182,7 +182,7 @@ def _statistics(pooled: Pooled, measured: Mapping[str, Mapping[str, Any]]) -> li
     stored = read_json(path, finite=False) if path.is_file() else {}
     order, spread = {}, {}
     for camera, colours in measured.items():
-        entry = stored.get(pooled.dataset.camera_keys[camera]) if isinstance(stored, dict) else None
+        entry = stored.get(pooled.dataset.camera_key(camera)) if isinstance(stored, dict) else None
         mean, std = (flat_numbers(entry.get(s)) if isinstance(entry, dict) else None for s in ("mean", "std"))
         if mean is None or std is None or len(mean) != 3 or len(std) != 3 or _is_placeholder(mean, std):
             continue

@@ -88,7 +88,7 @@ def _feed(pooled: Pooled, camera: str) -> Feed:
     except DataError:  # an odd declaration, which the check of the columns names
         return Feed(changes={}, undecoded=len(pooled.indices))
     budget = max(FEWEST_FRAMES, MOST_PIXELS // max(1, shape[0] * shape[1]))
-    key = dataset.camera_keys[camera]
+    key = dataset.camera_key(camera)
     there = [k for k in pooled.indices if key not in (spans := dataset.entry(k).videos) or spans[key].exists]
     lengths = {k: pooled.lengths[k] for k in there}
     wanted = max(1, min(len(there), int(budget / max(1.0, float(np.mean(list(lengths.values()) or [1]))))))

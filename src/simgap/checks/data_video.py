@@ -47,7 +47,7 @@ def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = N
 
 
 def _is_there(dataset: Dataset, entry: EpisodeEntry, camera: str) -> bool:
-    key = dataset.camera_keys[camera]
+    key = dataset.camera_key(camera)
     return entry.videos[key].exists if key in entry.videos else dataset.info.features[key].dtype != "video"
 
 

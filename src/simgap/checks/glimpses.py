@@ -93,7 +93,7 @@ class Looker:
 
     def look(self, entry: EpisodeEntry, camera: str) -> Glimpse:
         """Return frames spread over one episode of one camera; what cannot be read becomes words."""
-        key = self._dataset.camera_keys[camera]
+        key = self._dataset.camera_key(camera)
         span = entry.videos.get(key)
         blank = np.zeros(0), np.zeros((0, 1, 1, 3), np.uint8)
         shape = None

@@ -148,7 +148,7 @@ class Converter:
         if not self.keeps_videos:
             return {}
         videos = self.dataset.entry(index).videos
-        return {name: videos[self.dataset.camera_keys[camera]].path.read_bytes() for name, camera in self.cameras.items()}
+        return {name: videos[self.dataset.camera_key(camera)].path.read_bytes() for name, camera in self.cameras.items()}
 
     def _sized(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         height, width = self.spec.image_size

@@ -158,7 +158,7 @@ def _images(
     name = f"{_CACHE_VERSION}-{identity[:16]}"
     shapes = {c: (int(starts[-1]), *dataset.frame_shape(c)) for c in cameras}
     places = [dataset.cache_folder / name, user_cache() / name]
-    files = {c: file_name(dataset.camera_keys[c], c) for c in cameras}
+    files = {c: file_name(dataset.camera_key(c), c) for c in cameras}
     cached = {c: array for c in cameras for place in reversed(places) if (array := mapped(place / files[c], shapes[c], said)) is not None}
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0

@@ -102,6 +102,17 @@ class Dataset:
         """Camera name -> feature key."""
         return dict(self._roles.cameras)
 
+    def camera_key(self, camera: str) -> str:
+        """Return the feature of a camera.
+
+        Raises:
+            DataError: the dataset records such a camera, and ``info.json`` lists no frames of it.
+        """
+        key = self._roles.cameras.get(camera)
+        if key is None:
+            raise DataError(f"{self.root}/meta/info.json lists no pictures or videos of camera {camera!r}, which the dataset records; restore it")
+        return key
+
     @property
     def stored_features(self) -> dict[str, Feature]:
         """The features that lie on disk, without vectors made of several."""
@@ -179,13 +190,13 @@ class Dataset:
         Raises:
             DataError: the frames are missing, truncated or of another size.
         """
-        self._source.decode(self.entry(index), self.camera_keys[camera], out, start)
+        self._source.decode(self.entry(index), self.camera_key(camera), out, start)
         for change in self.keymap.images.get(camera, ()) if self.keymap is not None else ():
             out[:] = _IMAGE_CHANGES[change](out)
 
     def frame_shape(self, camera: str) -> tuple[int, int, int]:
         """Return ``(H, W, 3)`` of a camera as declared, channel-first declarations turned."""
-        shape = self.info.features[self.camera_keys[camera]].shape
+        shape = self.info.features[self.camera_key(camera)].shape
         if len(shape) != 3:
             raise DataError(f"{self.root}: camera {camera!r} declares shape {list(shape)}, expected [height, width, 3]")
         return (shape[1], shape[2], 3) if shape[0] == 3 and shape[2] != 3 else (shape[0], shape[1], 3)
