@@ -42,7 +42,10 @@ def test_a_column_that_says_failed_is_the_outcome_the_other_way_round(title: str
 
 
 def test_a_flag_of_failure_beside_the_outcome_stays_a_flag(tmp_path: Path) -> None:
-    assert arm(log(tmp_path, csv("trial,success,failed", [[i, k, 1 - k] for i, k in enumerate(K)]))) == (7, 10)
+    report = log(tmp_path, csv("trial,success,failed", [[i, k, 1 - k] for i, k in enumerate(K)]))
+    assert (arm(report), loud(report)) == ((7, 10), set())
+    off = log(tmp_path, csv("trial,success,failed", [[i, k, k if i < 2 else 1 - k] for i, k in enumerate(K)]), "b.csv")
+    assert loud(off) == {"outcome_contradicted"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from simgap.checks.foreign_tables import TextTable, as_number, is_missing
 from simgap.checks.foreign_trial_counts import count_columns
 from simgap.checks.foreign_trial_roles import ENDS, MODE, STAGE, STRATUM, TRIAL, Outcomes, arm_columns, find, outcomes_of, repeated_columns, start_columns
 from simgap.checks.foreign_trial_wide import ARM as WIDE_ARM
-from simgap.checks.foreign_trial_wide import ROW, to_long, turned, unfolded
+from simgap.checks.foreign_trial_wide import FAILED, ROW, to_long, turned, unfolded
 from simgap.checks.foreign_trial_words import VOID, Said, ended_by_time, is_no_code, key, outcome_of, plain, yes_no
 
 _VALID = ("valid", "is_valid", "reset_ok", "reset_success", "counts")
@@ -182,6 +182,11 @@ def other_answers(found: TrialTable) -> dict[str, list[bool | None]]:
     """Return further columns that answer yes or no on nearly every row and mostly as the outcome does, and all that are named as scorings of it."""
     said = found.said()
     answers = {name: [yes_no(c) for c in found.table.column(name)] for name in found.others}
+    for name in found.table.columns:
+        if key(name) in FAILED and name not in (found.success, found.mode, found.ends):
+            said_failed = [yes_no(c) for c in found.table.column(name)]
+            if None not in said_failed:
+                answers[name] = [not failed for failed in said_failed]
     for name in found.table.columns:
         if name in (found.success, found.trial, found.mode, found.ends) or name in (*found.strata, *found.arm_by, *found.parts, *answers, ROW):
             continue

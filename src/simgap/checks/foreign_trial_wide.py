@@ -21,12 +21,12 @@ def unfolded(table: TextTable, repeated: tuple[str, ...]) -> TextTable:
     return replace(table, columns=(*common, "repeat", "success"), rows=tuple(rows), notes=(*table.notes, note))
 
 
-_FAILED = ("failed", "fail", "is_failed", "is_fail", "is_failure", "failure", "task_failed", "has_failed")
+FAILED = ("failed", "fail", "is_failed", "is_fail", "is_failure", "failure", "task_failed", "has_failed")
 
 
 def turned(table: TextTable) -> TextTable:
     """Return a table whose only outcome is a column that says *failed*, with the success that it means; others as they are."""
-    column = next((c for c in table.columns if key(c) in _FAILED), None)
+    column = next((c for c in table.columns if key(c) in FAILED), None)
     if column is None:
         return table
     said = [yes_no(c) for c in table.column(column)]
