@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simgap.episodes.keymap import KeyMap
     from simgap.episodes.reader import Dataset
 
-WORDS = "deg, rad, percent, m, normalised, range_100, ticks ..., absolute, delta, chunk_delta, gripper, opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
+WORDS = "deg, rad, percent, m, mm, rad/s, normalised, ticks ..., absolute, delta, chunk_delta, gripper, opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
 
 _RENAME = "name of a dimension, as action:OLD=NEW or state:OLD=NEW where only one of the two is meant; repeat"
 
