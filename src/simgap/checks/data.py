@@ -96,7 +96,7 @@ def _made_up() -> DataFinding:
 def _once(findings: list[DataFinding]) -> list[DataFinding]:
     """Drop the coarse look at a freeze where the exact one has named every one of its episodes."""
     exact = {f"{camera} in episode {e}" for f in findings if f.code == "feed_freezes" for camera, episodes in f.numbers.items() for e in episodes}
-    return [f for f in findings if f.code != "frozen_segment" or not set(f.numbers["segments"]) <= exact]
+    return [f for f in findings if f.code not in ("frozen_segment", "nearly_frozen") or not set(f.numbers["segments"]) <= exact]
 
 
 def describe_data(path: Path | str | Dataset) -> dict[str, Any]:

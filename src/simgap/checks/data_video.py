@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from simgap.checks.data_camera_changes import check_camera_changes
+from simgap.checks.data_nearly_frozen import check_nearly_frozen
 from simgap.checks.data_pictures import check_pictures
 from simgap.checks.data_pooled import Pooled
 from simgap.checks.data_report import DataFinding, Severity, listed
@@ -32,8 +34,13 @@ def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = N
     stills, still_findings, told = check_stills(dataset, progress)
     looks = [looker.look(entry, camera) for entry, camera in _spread(jobs, len(dataset.camera_keys))]
     looks = [g for g in looks if not (g.error and g.camera in told)]  # named there, picture by picture
-    pictures, picture_findings = check_pictures(pooled, looker, [g for g in looks if len(g.frames)])
-    measured = {"inspected": len(looks), "present": len(jobs), "seen_in_key_frames_only": looker.coarse, "cameras": pictures, "stills": stills}
+    seen = [g for g in looks if len(g.frames)]
+    pictures, picture_findings = check_pictures(pooled, looker, seen)
+    compared, change_findings = check_camera_changes(seen)
+    exact = {w for f in picture_findings if f.code == "frozen_segment" for w in f.numbers["segments"]} | {g.where for g in seen if g.motion < _FROZEN}
+    nearly = check_nearly_frozen(pooled, seen, frozenset(exact))
+    measured: dict[str, Any] = {"inspected": len(looks), "present": len(jobs), "seen_in_key_frames_only": looker.coarse, "cameras": pictures, "stills": stills}
+    measured["compared_over_episodes"] = compared
     return measured, [
         *still_findings,
         *_damaged(looks),
@@ -43,6 +50,8 @@ def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = N
         *_frozen(looks),
         *_declared(dataset, looks),
         *picture_findings,
+        *nearly,
+        *change_findings,
     ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.checks.views import Still, cells, smooth, still
 from simgap.episodes.index import EpisodeEntry, VideoSpan
 from simgap.episodes.reader import Dataset
 from simgap.episodes.video import VideoShape, iterate_frames, video_shape
@@ -28,6 +30,27 @@ MOST_DECODED = 6000
 Frames = NDArray[np.uint8]
 
 
+class Copies(NamedTuple):
+    """Two small copies of a frame: picked pixels, and averaged ones."""
+
+    small: Frames
+    smooth: Frames
+
+
+class Taken(NamedTuple):
+    """What is kept of frames that were decoded."""
+
+    times_s: NDArray[np.float64]
+    frames: Frames
+    cells: NDArray[np.float32]
+    """``(n, r, c)`` mean brightness, of 255."""
+    still: Still | None
+    """What rests in them; None without frames."""
+
+
+NOTHING = Taken(np.zeros(0), np.zeros((0, 1, 1, 3), np.uint8), np.zeros((0, 1, 1), np.float32), None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Glimpse:
     """Frames of one camera in one episode, or why there are none."""
@@ -38,6 +61,10 @@ class Glimpse:
     """``(n,)`` from the start of the episode."""
     frames: Frames
     """``(n, h, w, 3)`` small copies; empty where nothing could be read."""
+    cells: NDArray[np.float32] = field(default_factory=lambda: NOTHING.cells)
+    """``(n, r, c)`` mean brightness of square cells, of 255."""
+    still: Still | None = None
+    """What rests in the view; None without frames."""
     shape: VideoShape | None = None
     error: str = ""
     outside: str = ""
@@ -95,20 +122,25 @@ class Looker:
         """Return frames spread over one episode of one camera; what cannot be read becomes words."""
         key = self._dataset.camera_key(camera)
         span = entry.videos.get(key)
-        blank = np.zeros(0), np.zeros((0, 1, 1, 3), np.uint8)
         shape = None
+
+        def seen(taken: Taken = NOTHING, error: str = "", outside: str = "") -> Glimpse:
+            times, frames, grid, rests = taken
+            return Glimpse(
+                episode=entry.index, camera=camera, times_s=times, frames=frames, cells=grid, still=rests,
+                shape=shape, error=error, outside=outside,
+            )  # fmt: skip
+
         try:
             if span is None or (self._dataset.keymap is not None and self._dataset.keymap.images.get(camera)):  # a map may turn pictures
-                times, frames = self._stills(entry, camera)
-                return Glimpse(episode=entry.index, camera=camera, times_s=times, frames=frames)
+                return seen(self._stills(entry, camera))
             shape = video_shape(span.path)
             outside = beyond(span.start_s, span.start_s + entry.length / self._dataset.info.rate_hz, shape)
             if outside:
-                return Glimpse(episode=entry.index, camera=camera, times_s=blank[0], frames=blank[1], shape=shape, outside=outside)
-            times, frames = self._video(entry, span)
-            return Glimpse(episode=entry.index, camera=camera, times_s=times, frames=frames, shape=shape)
+                return seen(outside=outside)
+            return seen(self._video(entry, span))
         except DataError as error:
-            return Glimpse(episode=entry.index, camera=camera, times_s=blank[0], frames=blank[1], shape=shape, error=str(error))
+            return seen(error=str(error))
 
     def exact(self, entry: EpisodeEntry, camera: str, start: int, count: int) -> Frames:
         """Return consecutive frames as stored, ``(count, h, w, 3)`` small copies.
@@ -116,46 +148,49 @@ class Looker:
         Raises:
             DataError: they cannot be read.
         """
+        return np.stack([small(f) for f in self._decoded(entry, camera, start, count)])
+
+    def _decoded(self, entry: EpisodeEntry, camera: str, start: int, count: int) -> Frames:
         out = np.empty((count, *self._dataset.frame_shape(camera)), dtype=np.uint8)
         self._dataset.decode(entry.index, camera, out, start)
-        return np.stack([small(f) for f in out])
+        return out
 
-    def _stills(self, entry: EpisodeEntry, camera: str) -> tuple[NDArray[np.float64], Frames]:
+    def _stills(self, entry: EpisodeEntry, camera: str) -> Taken:
         step = max(1, round(STEP_S * self._dataset.info.rate_hz)) if entry.length > _WHOLE_FRAMES else 1
         chosen = np.arange(0, entry.length, max(step, -(-entry.length // MOST_LOOKS) if entry.length > _WHOLE_FRAMES else 1))
-        frames = np.concatenate([self.exact(entry, camera, int(k), 1) for k in chosen])
-        return chosen / self._dataset.info.rate_hz, frames
+        rate = self._dataset.info.rate_hz
+        return _taken(((k / rate, _copied(self._decoded(entry, camera, int(k), 1)[0])) for k in chosen), 0.0, 0.0)
 
-    def _video(self, entry: EpisodeEntry, span: VideoSpan) -> tuple[NDArray[np.float64], Frames]:
+    def _video(self, entry: EpisodeEntry, span: VideoSpan) -> Taken:
         rate = self._dataset.info.rate_hz
         stop = span.start_s + entry.length / rate
         step = max(STEP_S, (stop - span.start_s) / MOST_LOOKS)
         if entry.length <= min(_WHOLE_FRAMES, self._left):
             self._left -= entry.length
-            return _taken(_between(span, stop, key_frames_only=False), span.start_s, 0.0)
-        keys = []
+            return _taken(_copies(_between(span, stop, key_frames_only=False), 0.0), span.start_s, 0.0)
+        keys: list[tuple[float, Copies]] = []
         for time_s, image in _between(span, stop, key_frames_only=True):
-            keys.append((time_s, small(image)))
+            keys.append((time_s, _copied(image)))
             if len(keys) == 4 and (keys[-1][0] - keys[0][0]) / 3 < _DENSE_S:
                 return self._sought(span, stop, step)
         gaps = np.diff([t for t, _ in keys]) if len(keys) > 1 else np.array([stop - span.start_s])
         if float(np.median(gaps)) > _SPARSE_S:
             if entry.length <= self._left:
                 self._left -= entry.length
-                return _taken(_between(span, stop, key_frames_only=False), span.start_s, step)
+                return _taken(_copies(_between(span, stop, key_frames_only=False), step), span.start_s, step)
             self.coarse += 1
-        return _taken(iter(keys), span.start_s, step, is_small=True)
+        return _taken(iter(keys), span.start_s, step)
 
-    def _sought(self, span: VideoSpan, stop: float, step: float) -> tuple[NDArray[np.float64], Frames]:
+    def _sought(self, span: VideoSpan, stop: float, step: float) -> Taken:
         """Jump from look to look: with key frames everywhere, that is many times cheaper than decoding them all."""
-        looks: list[tuple[float, NDArray[np.uint8]]] = []
+        looks: list[tuple[float, Copies]] = []
         for wanted in np.arange(span.start_s, stop - 1e-6, step):
             for time_s, image in iterate_frames(span.path, float(wanted), key_frames_only=True):
                 if time_s >= wanted - _DENSE_S and time_s >= span.start_s - 1e-3:
                     if time_s < stop and (not looks or time_s > looks[-1][0]):
-                        looks.append((time_s, small(image)))
+                        looks.append((time_s, _copied(image)))
                     break
-        return _taken(iter(looks), span.start_s, 0.0, is_small=True)
+        return _taken(iter(looks), span.start_s, 0.0)
 
 
 def _between(span: VideoSpan, stop: float, *, key_frames_only: bool) -> Iterator[tuple[float, Frames]]:
@@ -169,16 +204,30 @@ def _between(span: VideoSpan, stop: float, *, key_frames_only: bool) -> Iterator
         yield time_s, image
 
 
-def _taken(frames: Iterator[tuple[float, Frames]], start_s: float, step: float, *, is_small: bool = False) -> tuple[NDArray[np.float64], Frames]:
-    times: list[float] = []
-    taken: list[Frames] = []
+def _copied(image: Frames) -> Copies:
+    return Copies(small(image), smooth(image))
+
+
+def _copies(frames: Iterator[tuple[float, Frames]], step: float) -> Iterator[tuple[float, Copies]]:
+    """Copy the frames of a stream that lie a step apart; a decoded frame is a view into the decoder's memory."""
+    last = -np.inf
     for time_s, image in frames:
+        if time_s - last >= step - 1e-6:
+            last = time_s
+            yield time_s, _copied(image)
+
+
+def _taken(copies: Iterator[tuple[float, Copies]], start_s: float, step: float) -> Taken:
+    times: list[float] = []
+    taken: list[Copies] = []
+    for time_s, copy in copies:
         if not times or time_s - times[-1] >= step - 1e-6:
             times.append(time_s)
-            taken.append(image if is_small else small(image))
+            taken.append(copy)
     if not taken:
-        return np.zeros(0), np.zeros((0, 1, 1, 3), np.uint8)
-    return np.array(times) - start_s, np.stack(taken)
+        return NOTHING
+    views = [c.smooth for c in taken]
+    return Taken(np.array(times) - start_s, np.stack([c.small for c in taken]), np.stack([cells(v) for v in views]), still(views))
 
 
 def small(image: Frames) -> Frames:
