@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,13 @@ def test_data_can_be_trained_on_as_they_are(tmp_path: Path, capsys: pytest.Captu
         words = [str(tmp_path / name), *(str(word) for pair in small.items() for word in pair)]
         assert main(["train", *words, "--force", "--quiet"]) == 0
     capsys.readouterr()
+
+
+def test_frames_that_are_not_square_are_refused_by_the_command_that_makes_them_square(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tub(tmp_path / "tub", [("s", 20)])
+    asked = ["--steps", "2", "--force", "--quiet", "--out", str(tmp_path / "policy")]
+    assert main(["train", str(tmp_path / "tub"), *asked]) == 3
+    words = shlex.split(capsys.readouterr().err.partition("square frames of one size: simgap ")[2].removesuffix(" (stretches them)\n"))
+    assert main([*words, "--quiet"]) == 0
+    height, width = open_dataset(Path(words[-1])).spec.image_size
+    assert height == width

@@ -225,6 +225,7 @@ def test_screening_an_untrained_policy_says_broken_and_compares_executors_on_the
     code, document, _ = run(*words, "--out", tmp_path)
     assert code == 1
     assert document["evidence"] == "sim"
+    assert document["next"] is None  # what is broken is sent to no trial
     assert [(s["executor"], s["verdict"], s["successes"], s["n"]) for s in document["screens"]] == [
         ("receding(5)", "broken", 0, 6),
         ("latest", "broken", 0, 6),

@@ -40,6 +40,8 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
     show_lines(console, document["what_n_cannot_show"], f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.")
     if document["is_clean"]:
         show_lines(console, f"next: {document['next']}")
+    elif all(s["verdict"] == "broken" for s in document["screens"]):
+        show_lines(console, "next: look at the failures; then more or other data, or longer training: this is not worth a robot's time")
     elif all(s["verdict"] == "undecided" for s in document["screens"]):
         show_lines(console, "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is another look, and looks are pooled")
 

@@ -303,6 +303,8 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         for arm, report, looks in zip(arms, reports, notes, strict=True)
     ]
     best = max(range(len(screens)), key=lambda i: reports[i].counts.successes)
+    is_clean = all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True))
+    trial = shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)])
     return {
         "checkpoint": arms[0].checkpoint,
         "policy": arms[0].card.hash,
@@ -315,8 +317,8 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "screens": screens,
         "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
         "what_n_cannot_show": _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n),
-        "is_clean": all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True)),
-        "next": shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]),
+        "is_clean": is_clean,
+        "next": trial if is_clean else None,  # no robot time is proposed for what the screen did not find worth it
     }
 
 

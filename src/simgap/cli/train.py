@@ -176,6 +176,7 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None, *, is_weighed:
         UsageError: an unknown camera, or the same episodes twice and nobody said that they weigh double.
     """
     from simgap.conventions import require_same
+    from simgap.episodes.commands import convert_command
     from simgap.episodes.reader import open_dataset
     from simgap.errors import ConventionError, UsageError, did_you_mean
 
@@ -193,6 +194,11 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None, *, is_weighed:
         first, other = ({c: d.frame_shape(c) for c in cameras or sorted(d.camera_keys)} for d in (datasets[0], dataset))
         if first != other:
             raise ConventionError(f"cameras differ: {paths[0]} has {_shapes(first)}, {path} has {_shapes(other)}; name common ones with --cameras, or resize")
+        sides = {side for shape in other.values() for side in shape[:2]}
+        if len(sides) > 1:
+            side = min(96, *sides)
+            made = convert_command(dataset, "--resize", f"{side}x{side}", out=f"{side}px")
+            raise ConventionError(f"{path} has {_shapes(other)}; a policy takes square frames of one size: {made} (stretches them)")
     return datasets
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,6 +215,7 @@ def _document(payload: dict[str, Any], folder: Path, row: Row, results: Sequence
 def _print(console: Console, document: dict[str, Any]) -> None:
     tested = f"executor {document['executor']}" if document.get("policy") else "logged actions, open loop"
     voids = sum(document["voids"].values())
+    verify = shlex.join(["simgap", "ledger", "verify", str(document["ledger"]), "--head", document["ledger_head"]])
     show_lines(console, f"{document['planned']} {document['what']}: {document['conditions']}; {tested}")
     show_lines(console, *(f"  success {interval['sentence']}" for interval in document["intervals"]), f"  failures: {counted(document['failures'])}")
     show_lines(console, f"  voids, which count neither way: {voids}" + (f" ({counted(document['voids'])})" if voids else ""))
@@ -224,6 +226,6 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         f"seal {document['seal']}{blind}",
         f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which says nothing about hardware",
         f"ledger head {document['ledger_head']}, kept in {document['head_kept_in']}: a ledger that is cut is found from there. Keep it elsewhere too: "
-        "`simgap ledger verify --head` then shows one that was written again",
+        f"`{verify}` then shows one that was written again",
         document["what_n_cannot_show"],
     )
