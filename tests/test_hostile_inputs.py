@@ -264,3 +264,12 @@ def test_a_hostile_input_ends_in_one_line_and_touches_nothing_else(what: str, bu
         assert wrong(case, told) == "", argv
         assert not any(sign in told.err for sign in ("\x1b", "\u202e", "\x07", "root:x:"))
         assert sorted(p.name for p in place.iterdir()) == ["in", "out", "stderr"] or "elsewhere.hdf5" in {p.name for p in place.iterdir()}
+
+
+@pytest.mark.parametrize("ranges", [None, [], {"a": 1}, {"a": ["low", 1]}, {"a": [1]}, {"a": {}}])
+def test_factor_ranges_that_are_none_are_one_line(ranges: Any) -> None:
+    from simgap.envs.factors import FactorRanges
+    from simgap.errors import DataError
+
+    with pytest.raises(DataError, match="expected a name, and low and high"):
+        FactorRanges.from_json({"name": "nominal", "ranges": ranges})

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from simgap.bounds import parsing
 from simgap.errors import UsageError, did_you_mean
 
 FactorValues: TypeAlias = dict[str, float]
@@ -48,10 +49,16 @@ class FactorRanges:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> FactorRanges:
-        """Rebuild from :meth:`to_json`."""
-        ranges = data["ranges"]
-        assert isinstance(ranges, Mapping)
-        return cls({str(k): (float(v[0]), float(v[1])) for k, v in ranges.items()}, str(data["name"]))
+        """Rebuild from :meth:`to_json`.
+
+        Raises:
+            DataError: something else.
+        """
+        with parsing("a record of factor ranges", "expected a name, and low and high of each factor; restore the file that holds it"):
+            ranges = data["ranges"]
+            if not isinstance(ranges, Mapping):
+                raise TypeError(f"ranges are a {type(ranges).__name__}")
+            return cls({str(k): (float(v[0]), float(v[1])) for k, v in ranges.items()}, str(data["name"]))
 
 
 class FactorSpace:
