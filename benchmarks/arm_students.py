@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from simgap.envs import make_env
 from simgap.envs.arm.env import ArmEnv
-from simgap.generation import roll_teacher
 from simgap.provenance import child_rng
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers import Abstain, Teacher, make_teacher
+from simgap.teachers.generation import roll_teacher
 
 CHUNK = 10
 WIDTH = 256

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from coverage_rows import RATES, Effort, Measured, Row, ever, one_rate, pairs_interval, pairs_test, two_rate_test, two_rates
 
-from simgap.checks.pixel_probe import _median_interval
+from simgap.pixelfloor.probe import _median_interval
 from simgap.statistics import (
     beta_mixture,
     capped_design,
@@ -190,5 +190,5 @@ ROWS = (
         measure=pairs_test(lambda b, c: mcnemar(b, c, mid_p=True).p_value or 0.0, (10, 20, 40), 0.05),
     ),
     Row(names=("capped_design", "compare_capped"), what="any verdict on equal arms, cap", promise=0.05, is_interval=False, measure=_designs),
-    Row(names=("simgap.checks.pixel_probe",), what="median error of the pixel probe", promise=0.95, is_interval=True, measure=_medians),
+    Row(names=("simgap.pixelfloor.probe",), what="median error of the pixel probe", promise=0.95, is_interval=True, measure=_medians),
 )

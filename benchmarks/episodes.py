@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
-from simgap.episodes.encoders import Encoding, VideoEncoder
 from simgap.episodes.frames import load_frames
-from simgap.episodes.store import DatasetSpec, EpisodeWriter
+from simgap.episodes.write.encoders import Encoding, VideoEncoder
+from simgap.episodes.write.store import DatasetSpec, EpisodeWriter
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
 
@@ -105,9 +105,9 @@ def formats(episodes: int, frames: int) -> None:
     """Measure each format: opening, the first load (decoding into the cache) and later ones, conversion, and merging two copies."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     import format_builders
-    from simgap.episodes.convert import Target, convert_dataset
-    from simgap.episodes.keymap import KeyMap
-    from simgap.episodes.merge import merge_datasets
+    from simgap.episodes.edit.convert import Target, convert_dataset
+    from simgap.episodes.edit.merge import merge_datasets
+    from simgap.episodes.formats.keymap import KeyMap
     from simgap.episodes.reader import Dataset, open_dataset
 
     format_builders.HEIGHT, format_builders.WIDTH = 120, 160

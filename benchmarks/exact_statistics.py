@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.episodes.stats import QUANTILES, STATISTICS, StreamingStatistics, image_histogram, image_statistics
+from simgap.episodes.statistics.exact import QUANTILES, STATISTICS, StreamingStatistics, image_histogram, image_statistics
 
 BATCH = 10_000
 COLUMNS = ("joints", "clock", "counter", "padded")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simgap.machine import apply_environment, worker_environment
+from simgap.compute.machine import apply_environment, worker_environment
 
 apply_environment(worker_environment(threads=1))  # before numpy or a GL driver is loaded
 
@@ -34,10 +34,10 @@ from simgap.envs.arm.factors import ARM_PRESETS  # noqa: E402
 from simgap.envs.arm.model import TIMESTEP_S  # noqa: E402
 from simgap.envs.arm.pick import RATE_HZ, SETTLE_STEPS, ArmPickEnv  # noqa: E402
 from simgap.envs.factors import FactorRanges  # noqa: E402
-from simgap.episodes.encoders import CODECS  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
-from simgap.generation import BATCH, GenerateSpec, _Maker, dataset_spec, generate, recorded_env  # noqa: E402
+from simgap.episodes.write.encoders import CODECS  # noqa: E402
 from simgap.teachers import make_teacher  # noqa: E402
+from simgap.teachers.generation import BATCH, GenerateSpec, _Maker, dataset_spec, generate, recorded_env  # noqa: E402
 from simgap.types import Episode  # noqa: E402
 
 BATCHES = 12

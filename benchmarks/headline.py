@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 from simgap.envs import make_env
 from simgap.episodes.frames import load_frames
-from simgap.generation import GenerateSpec, generate
 from simgap.provenance import canonical_json, write_atomic
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.seeds import Purpose
 from simgap.statistics.proportions import wilson
 from simgap.statistics.tally import tally
+from simgap.teachers.generation import GenerateSpec, generate
 from simgap.training import TrainSpec, train
 
 N = 400

@@ -14,19 +14,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simgap.machine import apply_environment, usable_cores, worker_environment
+from simgap.compute.machine import apply_environment, usable_cores, worker_environment
 
 apply_environment(worker_environment(threads=1))  # before numpy, torch or a GL driver is loaded
 
-from simgap.checks.pixel_floor import search_floor  # noqa: E402
-from simgap.checks.pixel_probe import ProbeSpec  # noqa: E402
 from simgap.envs import make_env  # noqa: E402
 from simgap.episodes.frames import load_frames  # noqa: E402
-from simgap.generation import GenerateSpec, generate  # noqa: E402
+from simgap.pixelfloor.floor import search_floor  # noqa: E402
+from simgap.pixelfloor.probe import ProbeSpec  # noqa: E402
 from simgap.provenance import write_atomic  # noqa: E402
 from simgap.rollouts.engine import RolloutSpec, run_rollouts  # noqa: E402
 from simgap.seeds import Purpose  # noqa: E402
 from simgap.statistics import tally, wilson  # noqa: E402
+from simgap.teachers.generation import GenerateSpec, generate  # noqa: E402
 from simgap.training import TrainSpec, train  # noqa: E402
 
 MOSTLY, HARDLY = 0.8, 0.2

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from planted_hosts import Host, hosts
 
-from simgap.checks.data_episodes import check_episodes
-from simgap.checks.data_motion import check_motion
-from simgap.checks.data_pooled import Pooled
-from simgap.checks.data_report import DataFinding, Severity
-from simgap.checks.data_values import check_values
-from simgap.checks.lag_sums import lag_sums
+from simgap.checks.data.motion.joints import check_motion
+from simgap.checks.data.pooled import Pooled
+from simgap.checks.data.report import DataFinding, Severity
+from simgap.checks.data.values.episodes import check_episodes
+from simgap.checks.data.values.ranges import check_values
+from simgap.measures.lag_sums import lag_sums
 
 Array = NDArray[np.float64]
 SO101_LATEST_S, OTHERS_LATEST_S = 0.183, 0.3

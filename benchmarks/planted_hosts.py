@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.data_pooled import Pooled, pool
+from simgap.checks.data.pooled import Pooled, pool
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.store import DatasetSpec, EpisodeWriter
+from simgap.episodes.write.store import DatasetSpec, EpisodeWriter
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
 

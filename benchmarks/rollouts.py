@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from simgap.machine import apply_environment, worker_environment
+from simgap.compute.machine import apply_environment, worker_environment
 
 apply_environment(worker_environment(threads=1))  # before numpy, torch or a GL driver is loaded
 

@@ -15,10 +15,10 @@ from simgap.envs.arm.pick import ArmPickEnv
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorValues
 from simgap.episodes.table import FrameTable
-from simgap.generation import roll_teacher
 from simgap.provenance import child_rng
 from simgap.teachers import Abstain, Teacher, make_teacher
 from simgap.teachers.arm_pick import ArmPickTeacher
+from simgap.teachers.generation import roll_teacher
 from simgap.types import Outcome
 
 SIZE = 48

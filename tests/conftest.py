@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simgap.machine import apply_environment, worker_environment
+from simgap.compute.machine import apply_environment, worker_environment
 
 apply_environment(worker_environment(threads=1))  # before anything loads numpy, torch or a GL driver
 

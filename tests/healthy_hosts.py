@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from format_builders import CONTROLLER, jpeg, write_robomimic, write_tub
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.encoders import Encoding, VideoEncoder
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import DATA_PATH_30, VIDEO_PATH_30
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.layout import DATA_PATH_30, VIDEO_PATH_30
 from simgap.episodes.reader import open_dataset
+from simgap.episodes.write.encoders import Encoding, VideoEncoder
 
 Array = NDArray[np.float64]
 SO101 = tuple(f"{j}.pos" for j in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"))

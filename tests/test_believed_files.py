@@ -17,7 +17,7 @@ import torch
 
 from simgap.cli import main
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.tables import to_bytes
+from simgap.episodes.write.tables import to_bytes
 from simgap.errors import DataError, UsageError
 from simgap.rollouts.spent import claim, spent_seeds
 from simgap.rollouts.timing import read_timing, write_timing

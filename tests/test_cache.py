@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgap.cache import StageCache
+from simgap.compute.cache import StageCache
 from simgap.seeds import Purpose, seed_of
 
 keys = st.recursive(

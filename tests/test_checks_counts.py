@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arm_fixtures import blind
-from simgap.checks.base import Cause, CheckResult, Verdict
-from simgap.checks.evaluation import MIN_TRIALS, VOID_LIMIT, check_evaluation
-from simgap.checks.execution import CLIPPED_LIMIT, check_execution, expected_ages
-from simgap.checks.policy import COVERAGE_MARGIN, SHORTFALL, SIGNIFICANT, check_policy, is_covered
+from simgap.checks.evaluation.trial_sets import MIN_TRIALS, VOID_LIMIT, check_evaluation
+from simgap.checks.execution.chunks import CLIPPED_LIMIT, check_execution, expected_ages
+from simgap.checks.policy.coverage import COVERAGE_MARGIN, SHORTFALL, SIGNIFICANT, check_policy, is_covered
 from simgap.envs.factors import FactorRanges
+from simgap.findings import Cause, CheckResult, Verdict
 from simgap.policies.execution import ExecutorSpec, parse_executor
 from simgap.policies.executors import Executor
 from simgap.statistics import exact_independence, wilson

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from arm_fixtures import condition
-from simgap.checks import replay as module
-from simgap.checks.base import Cause, CheckResult, Family, Verdict
-from simgap.checks.plant import DELAY_LIMIT_STEPS, STIFFNESS_LIMIT, check_plant
-from simgap.checks.replay import SCALE_LIMIT, check_replay, motions_of, usable_replays
-from simgap.checks.response import Motion
+from simgap.checks.plant.servos import DELAY_LIMIT_STEPS, STIFFNESS_LIMIT, check_plant
+from simgap.checks.replay import open_loop as module
+from simgap.checks.replay.open_loop import SCALE_LIMIT, check_replay, motions_of, usable_replays
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import decide
 from simgap.envs.arm.pick import ArmPickEnv
-from simgap.generation import roll_teacher
+from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.measures.response import Motion
 from simgap.provenance import canonical_json
 from simgap.teachers import make_teacher
+from simgap.teachers.generation import roll_teacher
 from simgap.types import Episode, Outcome
 
 REPLAYS = 6

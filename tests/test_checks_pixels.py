@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from arm_fixtures import condition
-from simgap.checks import fit_pixels
-from simgap.checks import pixels as module
-from simgap.checks.base import Cause, CheckResult, Verdict
-from simgap.checks.fit_pixels import PixelFit, Still
-from simgap.checks.pixels import LIGHT_FACTORS, LIMIT, CameraComparison, check_pixels, pose_factors
+from simgap.checks.pixels import pose_and_light as module
+from simgap.checks.pixels.pose_and_light import LIGHT_FACTORS, LIMIT, CameraComparison, check_pixels, pose_factors
 from simgap.envs.arm.factors import PLACEMENT_FACTORS
 from simgap.envs.arm.pick import ArmPickEnv
+from simgap.findings import Cause, CheckResult, Verdict
+from simgap.measures import fits as fit_pixels
+from simgap.measures.fits import PixelFit, Still
 from simgap.provenance import canonical_json
 
 Frame = NDArray[np.uint8]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from healthy_hosts import Arm
-from simgap.checks.data import check_data
-from simgap.checks.data_camera_changes import check_camera_changes
-from simgap.checks.data_report import DataFinding, Severity
-from simgap.checks.glimpses import Glimpse
-from simgap.checks.picture_registration import register
-from simgap.checks.views import cells, smooth, still
+from simgap.checks.data.dataset import check_data
+from simgap.checks.data.pictures.camera_changes import check_camera_changes
+from simgap.checks.data.report import DataFinding, Severity
+from simgap.measures.glimpses import Glimpse
+from simgap.measures.picture_registration import register
+from simgap.measures.views import cells, smooth, still
 
 Picture = NDArray[np.uint8]
 Array = NDArray[np.float64]

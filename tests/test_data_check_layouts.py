@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simgap.checks.data import DataReport, check_data
+from simgap.checks.data.dataset import DataReport, check_data
 from simgap.cli import main
 from simgap.conventions import Unit
-from simgap.episodes.layout import DATA_PATH_21, data_path
+from simgap.episodes.formats.layout import DATA_PATH_21, data_path
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from test_data_check_planted import clean, write

@@ -17,10 +17,10 @@ import pytest
 from numpy.typing import NDArray
 
 import simgap.checks
-from simgap.checks.data import DataReport, Severity, check_data
+from simgap.checks.data.dataset import DataReport, Severity, check_data
 from simgap.conventions import VectorSpec
-from simgap.episodes.layout import data_path, episodes_path, video_path
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.formats.layout import data_path, episodes_path, video_path
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import DataError
 from simgap.types import Episode, Outcome
 from test_episodes_store import make_spec

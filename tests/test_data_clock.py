@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from format_builders import write_tub
 from remedies import thinned
-from simgap.checks.clock_facts import rate_groups, running
-from simgap.checks.data import DataFinding, DataReport, Severity, check_data
-from simgap.episodes.layout import data_path
+from simgap.checks.data.clock.facts import rate_groups, running
+from simgap.checks.data.dataset import DataFinding, DataReport, Severity, check_data
+from simgap.episodes.formats.layout import data_path
 from simgap.episodes.reader import open_dataset
 from test_data_check_planted import clean, write
 

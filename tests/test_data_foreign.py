@@ -16,12 +16,12 @@ from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from simgap.checks.data import DataReport, Severity, check_data
-from simgap.checks.foreign import FolderKind, check_foreign, recognise
-from simgap.checks.stats_rules import judge
+from simgap.artefacts.read import FolderKind, check_foreign, recognise
+from simgap.checks.data.dataset import DataReport, Severity, check_data
+from simgap.checks.data.statistics.rules import judge
 from simgap.cli import main
-from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
-from simgap.episodes.stats import exact_statistics
+from simgap.episodes.statistics.exact import exact_statistics
+from simgap.episodes.statistics.files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
 from test_data_check_layouts import real
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from format_builders import CONTROLLER, write_robomimic
 from healthy_hosts import BASE, HOSTS, TWO_ARMS, Arm, parked
 from remedies import run_printed, thinned
-from simgap.checks.data import check_data
-from simgap.checks.data_motion import check_motion
-from simgap.checks.data_pooled import pool
-from simgap.checks.data_report import DataFinding, Severity
+from simgap.checks.data.dataset import check_data
+from simgap.checks.data.motion.joints import check_motion
+from simgap.checks.data.pooled import pool
+from simgap.checks.data.report import DataFinding, Severity
 from simgap.cli import main
 from simgap.episodes.reader import open_dataset
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks.data_motion import check_motion
-from simgap.checks.data_pooled import Pooled
-from simgap.checks.data_report import DataFinding, Severity
+from simgap.checks.data.motion.joints import check_motion
+from simgap.checks.data.pooled import Pooled
+from simgap.checks.data.report import DataFinding, Severity
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

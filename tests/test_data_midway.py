@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks.change_points import find_changes
-from simgap.checks.data_motion import check_motion
-from simgap.checks.data_pooled import Pooled, pool
-from simgap.checks.data_report import DataFinding, Severity
-from simgap.checks.data_starts import check_starts
+from simgap.checks.data.motion.joints import check_motion
+from simgap.checks.data.pooled import Pooled, pool
+from simgap.checks.data.report import DataFinding, Severity
+from simgap.checks.data.values.starts import check_starts
 from simgap.episodes.reader import open_dataset
+from simgap.measures.change_points import find_changes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -14,13 +14,13 @@ import pytest
 
 from format_builders import CONTROLLER, write_act, write_robomimic, write_tub
 from remedies import thinned
-from simgap.checks.data import DataFinding, DataReport, Severity, check_data
-from simgap.checks.data_units import limb_of
+from simgap.checks.data.dataset import DataFinding, DataReport, Severity, check_data
+from simgap.checks.data.values.units import limb_of
 from simgap.cli import main
 from simgap.conventions import Unit
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.merge import merge_datasets
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.edit.merge import merge_datasets
+from simgap.episodes.formats.keymap import KeyMap
 from simgap.episodes.reader import open_dataset, outcome_word
 from test_data_check_planted import clean, edit_json, write
 from test_data_clock import case

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from healthy_hosts import BASE, aloha, drive, older
 from remedies import thinned
-from simgap.checks.data import DataReport, check_data
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
+from simgap.checks.data.dataset import DataReport, check_data
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.formats.keymap import KeyMap
 from simgap.episodes.reader import open_dataset
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simgap.checks.data import check_data
+from simgap.checks.data.dataset import check_data
 from simgap.cli import main
 from simgap.provenance import canonical_json
 from test_data_check_layouts import real

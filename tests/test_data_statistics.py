@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks.data import DataReport, Severity, check_data
-from simgap.checks.foreign import check_foreign
-from simgap.checks.stats_forms import bounded_rows
-from simgap.checks.stats_rules import judge
-from simgap.checks.stats_tails import band_excess, tail_rms
+from simgap.artefacts.read import check_foreign
+from simgap.checks.data.dataset import DataReport, Severity, check_data
+from simgap.checks.data.statistics.forms import bounded_rows
+from simgap.checks.data.statistics.rules import judge
+from simgap.checks.data.statistics.tails import band_excess, tail_rms
 from simgap.cli import main
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.statistics_files import StatisticsBlock
-from simgap.episodes.stats import exact_statistics
+from simgap.episodes.statistics.exact import exact_statistics
+from simgap.episodes.statistics.files import StatisticsBlock
 from test_data_check_layouts import write_21
 from test_data_check_planted import clean, write
 

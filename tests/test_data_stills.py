@@ -17,9 +17,9 @@ from PIL import Image
 
 from format_builders import colours, jpeg, write_act, write_tub
 from remedies import thinned
-from simgap.checks.data import Severity, check_data
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
+from simgap.checks.data.dataset import Severity, check_data
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.formats.keymap import KeyMap
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from test_data_clock import case

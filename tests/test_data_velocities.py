@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from healthy_hosts import ARMS, HOSTS
-from simgap.checks.data import DataReport, Severity, check_data
-from simgap.checks.units import is_cartesian
+from simgap.checks.data.dataset import DataReport, Severity, check_data
 from simgap.conventions import Conversion, Dimension, Unit, VectorSpec
-from simgap.episodes.keymap import KeyMap
+from simgap.episodes.formats.keymap import KeyMap
 from simgap.errors import ConventionError
+from simgap.measures.units import is_cartesian
 
 Array = NDArray[np.float64]
 BY_NAME = ARMS["velocities by name"]

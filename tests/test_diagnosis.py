@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.diagnosis import REMEDIES, Diagnosis, decide
+from simgap.findings import Cause, CheckResult, Family, Verdict
 from simgap.loop.naming import NAMES
 from simgap.loop.words import next_command
 from simgap.provenance import canonical_json

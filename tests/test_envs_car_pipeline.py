@@ -12,12 +12,12 @@ import pytest
 from simgap.cli import main
 from simgap.envs import make_env
 from simgap.episodes.reader import open_dataset
-from simgap.generation import roll_teacher
 from simgap.policies.execution import parse_executor
 from simgap.policies.probe import expected_age
 from simgap.provenance import child_rng
 from simgap.rollouts.engine import run_group
 from simgap.teachers import Abstain, make_teacher
+from simgap.teachers.generation import roll_teacher
 
 SMALL = ["--size", "48", "--workers", "0", "--quiet"]
 TRAIN = ["--steps", "4", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--quiet", "--force"]

@@ -21,8 +21,8 @@ from simgap.envs.factors import Factor, FactorRanges, FactorSpace, FactorValues
 from simgap.envs.registry import add_env, remove_env
 from simgap.envs.wrap import RENDERED, WrapMap, wrap
 from simgap.errors import ConventionError, UsageError
-from simgap.generation import roll_teacher
 from simgap.teachers import make_teacher
+from simgap.teachers.generation import roll_teacher
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from format_builders import HEIGHT, WIDTH, write_tub
-from simgap.checks.data import check_data, describe_data
+from simgap.checks.data.dataset import check_data, describe_data
 from simgap.conventions import Unit
+from simgap.episodes.formats.keymap import KeyMap, keymap_path, parse_pairs, read_keymap
+from simgap.episodes.formats.layout import KEYMAP_JSON
 from simgap.episodes.frames import load_frames
-from simgap.episodes.keymap import KeyMap, keymap_path, parse_pairs, read_keymap
-from simgap.episodes.layout import KEYMAP_JSON
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import DataError, UsageError
 from test_data_check_layouts import write_21
 from test_episodes_store import make_episode, make_spec

@@ -17,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from format_builders import write_act, write_robomimic, write_tub
-from simgap.checks.data import check_data
+from simgap.checks.data.dataset import check_data
 from simgap.conventions import Dimension, Reference, Unit, VectorSpec
-from simgap.episodes.convert import Converter, Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import video_path
+from simgap.episodes.edit.convert import Converter, Target, convert_dataset
+from simgap.episodes.edit.transform import Plan, make_change
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.layout import video_path
+from simgap.episodes.formats.words import convention_words, parse_convention
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.store import EpisodeWriter
-from simgap.episodes.transform import Plan, make_change
-from simgap.episodes.words import convention_words, parse_convention
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import ConventionError, DataError, UsageError
 from simgap.provenance import assumptions
 from simgap.types import Episode, Outcome
@@ -312,7 +312,7 @@ def test_a_conversion_that_was_killed_goes_on_and_ends_alike(tmp_path: Path) -> 
     target = Target(image_size=(12, 16))
     convert_dataset(open_dataset(source), tmp_path / "whole", target)
     script = (
-        "from pathlib import Path; from simgap.episodes.convert import *; from simgap.episodes.reader import open_dataset;"
+        "from pathlib import Path; from simgap.episodes.edit.convert import *; from simgap.episodes.reader import open_dataset;"
         f"convert_dataset(open_dataset({str(source)!r}), Path({str(tmp_path / 'cut')!r}), Target(image_size=(12, 16)))"
     )
     process = subprocess.Popen([sys.executable, "-c", script])

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from format_builders import CONTROLLER, write_act, write_robomimic
-from simgap.checks.data import check_data
+from simgap.checks.data.dataset import check_data
 from simgap.conventions import Reference, Unit
+from simgap.episodes.formats.keymap import KeyMap
 from simgap.episodes.frames import load_frames
-from simgap.episodes.keymap import KeyMap
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError, MachineError
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from format_builders import write_tub
 from simgap.cli import main
 from simgap.conventions import CalibratedRange, Dimension, Reference, Unit, VectorSpec
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import data_path, video_path
-from simgap.episodes.merge import merge_datasets, require_agreement
+from simgap.episodes.edit.merge import merge_datasets, require_agreement
+from simgap.episodes.edit.restat import compare, dataset_statistics, stored_statistics, write_statistics
+from simgap.episodes.edit.split import split_episodes
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.layout import data_path, video_path
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.restat import compare, dataset_statistics, stored_statistics, write_statistics
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.split import split_episodes
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import ConventionError, UsageError
 from simgap.provenance import Stamp, assumptions
 from test_data_check_layouts import write_21

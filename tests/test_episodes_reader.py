@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from simgap.conventions import Unit
 from simgap.episodes import frame_cache, frames
+from simgap.episodes.formats.layout import data_path, episodes_path, expand, inside, video_path
 from simgap.episodes.frames import CACHE, concatenate, load_frames
-from simgap.episodes.layout import data_path, episodes_path, expand, inside, video_path
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.stats import exact_statistics, image_histogram, image_statistics
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.statistics.exact import exact_statistics, image_histogram, image_statistics
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import ConventionError, DataError, MachineError
 from simgap.provenance import file_hash, write_sealed
 from test_episodes_store import make_episode, make_spec

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from simgap.episodes.selection import key_values, order_keys, select
-from simgap.episodes.stats import QUANTILES, STATISTICS, StreamingStatistics, column_statistics, exact_statistics, image_histogram, image_statistics
+from simgap.episodes.statistics.exact import QUANTILES, STATISTICS, StreamingStatistics, column_statistics, exact_statistics, image_histogram, image_statistics
+from simgap.episodes.statistics.selection import key_values, order_keys, select
 from simgap.errors import DataError
 
 KINDS = [np.float32, np.float64, np.float16, np.int64, np.int16, np.uint8, np.bool_]

@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
-from simgap.episodes import finish, store, unsynced
-from simgap.episodes.encoders import ENCODINGS, Encoding, VideoEncoder
-from simgap.episodes.files import commit, commit_new, sweep, temporary_name
-from simgap.episodes.layout import data_path, episodes_path, video_path
+from simgap.episodes.formats.layout import data_path, episodes_path, video_path
+from simgap.episodes.formats.video import iterate_frames
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.stats import exact_statistics
-from simgap.episodes.store import DatasetSpec, EpisodeWriter
-from simgap.episodes.tables import set_leading
-from simgap.episodes.video import iterate_frames
+from simgap.episodes.statistics.exact import exact_statistics
+from simgap.episodes.write import finish, store, unsynced
+from simgap.episodes.write.encoders import ENCODINGS, Encoding, VideoEncoder
+from simgap.episodes.write.files import commit, commit_new, sweep, temporary_name
+from simgap.episodes.write.store import DatasetSpec, EpisodeWriter
+from simgap.episodes.write.tables import set_leading
 from simgap.errors import ConventionError, DataError
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome

@@ -9,10 +9,10 @@ import pytest
 
 from simgap.conventions import ActionSpec, Dimension, Reference, Unit
 from simgap.errors import ConventionError, TrialFault, UsageError
+from simgap.mutants.execution import EXECUTION_BUGS, ForgottenReset
 from simgap.policies import Executor, ExecutorSpec, Mode, parse_executor
 from simgap.policies.base import Prefix
 from simgap.policies.execution import require_executable
-from simgap.policies.execution_bugs import EXECUTION_BUGS, ForgottenReset
 from simgap.policies.executors import DelayedExecutor, EnsembleExecutor, SingleChunkExecutor, prefix_of
 from simgap.policies.probe import AgeProbe, expected_age, probe_deltas, probe_executor
 

@@ -15,21 +15,20 @@ import pytest
 from numpy.typing import NDArray
 
 from arm_fixtures import SIZE, blind, condition
-from simgap import generation
 from simgap.cli import main
+from simgap.compute.ray import RayRunner
 from simgap.envs import make_env
 from simgap.envs.arm.factors import ARM_PRESETS
 from simgap.envs.rendering import PixelNoise
-from simgap.episodes.encoders import ENCODINGS, VideoEncoder
+from simgap.episodes.formats.video import decode_span
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.video import decode_span
+from simgap.episodes.write.encoders import ENCODINGS, VideoEncoder
 from simgap.errors import DataError, UsageError
-from simgap.generation import GenerateSpec, Rollout, generate, roll_teacher
 from simgap.provenance import child_rng, file_hash
-from simgap.ray_driver import RayRunner
 from simgap.seeds import Purpose, seed_of
-from simgap.teachers import Abstain, make_teacher
+from simgap.teachers import Abstain, generation, make_teacher
 from simgap.teachers.arm_pick import ArmPickTeacher
+from simgap.teachers.generation import GenerateSpec, Rollout, generate, roll_teacher
 
 SPEC = GenerateSpec(env="arm-pick", episodes=4, ranges=ARM_PRESETS["nominal"], image_size=SIZE, seed=3)
 
@@ -65,7 +64,7 @@ import os
 import signal
 from pathlib import Path
 from simgap.envs.arm.factors import ARM_PRESETS
-from simgap.generation import GenerateSpec, generate
+from simgap.teachers.generation import GenerateSpec, generate
 if __name__ == "__main__":
     spec = GenerateSpec(env="arm-pick", episodes={SPEC.episodes}, ranges=ARM_PRESETS["nominal"], image_size={SIZE}, seed={SPEC.seed})
     die = lambda done, total: done and os.kill(os.getpid(), signal.SIGKILL)

@@ -109,12 +109,12 @@ _RUNNERS = {
 _DOORS = {
     "importlib.import_module": ("trust.py", "__init__.py"),  # in __init__, from a table of its own
     "import_module": (),
-    "pickle.loads": ("workers.py",),  # what our own worker sent through its own queue
+    "pickle.loads": ("compute/workers.py",),  # what our own worker sent through its own queue
     "gymnasium.make": ("envs/wrap.py",),  # of a spec that the user's own code made
-    "subprocess.run": ("child.py",),
-    "subprocess.Popen": ("child.py",),
-    "ask_program": ("machine.py", "envs/engines/filament.py", "policies/bridges/lerobot_process.py"),
-    "Child": ("child.py", "robots/surrogate.py", "policies/bridges/lerobot_process.py"),
+    "subprocess.run": ("compute/child.py",),
+    "subprocess.Popen": ("compute/child.py",),
+    "ask_program": ("compute/machine.py", "envs/engines/filament.py", "policies/bridges/lerobot_process.py"),
+    "Child": ("compute/child.py", "robots/surrogate.py", "policies/bridges/lerobot_process.py"),
 }
 """Call -> files that may make it with an argument that is not written out there."""
 _SAID = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False), "numpy.load": ("allow_pickle", False)}
@@ -258,4 +258,4 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_values_every_layer_shares_load_neither_torch_nor_a_simulator() -> None:
-    assert _loaded_by("import simgap.types, simgap.conventions, simgap.provenance, simgap.machine", ("torch", "mujoco", "gymnasium")) == []
+    assert _loaded_by("import simgap.types, simgap.conventions, simgap.provenance, simgap.compute.machine", ("torch", "mujoco", "gymnasium")) == []

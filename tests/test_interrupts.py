@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simgap.interrupts import HeldBack, Stopped
+from simgap.compute.interrupts import HeldBack, Stopped
 
 SIMGAP = f"{sys.executable} -m simgap"
 

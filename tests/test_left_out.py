@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from simgap.checks.data import check_data
+from simgap.checks.data.dataset import check_data
 from simgap.cli import main
-from simgap.episodes.left_out import left_out
+from simgap.episodes.formats.left_out import left_out
 from simgap.episodes.reader import open_dataset
 from test_pains_data_format import arm
 

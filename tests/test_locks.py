@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from simgap.cli import main
+from simgap.compute.locks import alone_in
 from simgap.errors import BusyError
-from simgap.locks import alone_in
 from simgap.training import train
 from test_training import TINY, table
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from simgap.locks import alone_in
+from simgap.compute.locks import alone_in
 with alone_in(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

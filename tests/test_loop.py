@@ -16,7 +16,6 @@ import pytest
 from numpy.typing import NDArray
 
 from canary import MAKER, Canary
-from simgap.checks.base import Cause
 from simgap.cli import main
 from simgap.diagnosis import Diagnosis, diagnose
 from simgap.envs import make_env
@@ -24,6 +23,7 @@ from simgap.envs.factors import FactorRanges
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
+from simgap.findings import Cause
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop import TurnResult, TurnSpec, run_turns
 from simgap.loop.recorded import require_recorded
@@ -33,12 +33,12 @@ from simgap.loop.spec import Progress, SilentReporter
 from simgap.loop.store import evidence_of, load_run
 from simgap.loop.turn import exit_code
 from simgap.loop.words import verdict_sentence
+from simgap.mutants.gaps import Gap, GapKind, draw_gap, seal_of
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import canonical_json, content_hash, file_hash
 from simgap.report import write_report
 from simgap.report.render import render_report
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
-from simgap.robots.gaps import Gap, GapKind, draw_gap, seal_of
 from simgap.robots.surrogate_process import SurrogateWorld
 from simgap.rollouts.screen import screen
 from simgap.rollouts.traces import read_records, read_rows, write_records
@@ -122,7 +122,7 @@ class StopAt(SilentReporter):
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
-        patch.setattr("simgap.checks.replay.BOOTSTRAPS", 8)
+        patch.setattr("simgap.checks.replay.open_loop.BOOTSTRAPS", 8)
         yield tmp_path_factory.mktemp("cache")
     for made in MADE:  # workers leave theirs to the end of their process
         made.close()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simgap.checks.base import Cause, CheckResult, Family, Verdict
 from simgap.diagnosis import REMEDIES, Diagnosis
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS
+from simgap.findings import Cause, CheckResult, Family, Verdict
 from simgap.loop.naming import NAMES, broken_words, corrections, needs_data
 from simgap.loop.reporting import _among_others
 from simgap.report.model import JointTrace

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simgap import machine
-from simgap.child import Finished
+from simgap.compute import machine
+from simgap.compute.child import Finished
 from simgap.errors import MachineError, UsageError
 
 
@@ -32,7 +32,7 @@ def _answers(monkeypatch: pytest.MonkeyPatch, *, stdout: str = "", stderr: str =
 
 
 def test_importing_machine_loads_no_heavy_library() -> None:
-    script = "import sys, simgap.machine; print([m for m in ('numpy', 'torch', 'mujoco', 'OpenGL') if m in sys.modules])"
+    script = "import sys, simgap.compute.machine; print([m for m in ('numpy', 'torch', 'mujoco', 'OpenGL') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

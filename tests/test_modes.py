@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgap.checks.base import Cause, Verdict
-from simgap.checks.modes import PHASES, Ways, axis_of, blend_index, census, check_modes, phases
 from simgap.errors import UsageError
+from simgap.findings import Cause, Verdict
+from simgap.measures.modes import PHASES, Ways, axis_of, blend_index, census, check_modes, phases
 
 KNOWN = ("left", "right")
 

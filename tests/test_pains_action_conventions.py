@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks import replay
-from simgap.checks.base import Cause, CheckResult, Verdict
-from simgap.checks.convention import check_convention
-from simgap.checks.data import DataReport, Severity, check_data
-from simgap.checks.gripper import agreement
-from simgap.checks.replay import check_replay
-from simgap.checks.rotation import check_rotation, turn
+from simgap.checks.data.dataset import DataReport, Severity, check_data
+from simgap.checks.replay import open_loop as replay
+from simgap.checks.replay.convention import check_convention
+from simgap.checks.replay.open_loop import check_replay
 from simgap.conventions import SO101_JOINTS, CalibratedRange, Conversion, Dimension, Unit, VectorSpec
-from simgap.episodes.layout import data_path
+from simgap.episodes.formats.layout import data_path
 from simgap.errors import DataError, UsageError
+from simgap.findings import Cause, CheckResult, Verdict
+from simgap.measures.gripper import agreement
+from simgap.measures.rotation import check_rotation, turn
 from simgap.provenance import canonical_json
 from test_data_check_planted import Recording, clean, edit_json, edit_table, write
 

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks.data import DataReport, Severity, check_data
-from simgap.checks.data_report import DataFinding
-from simgap.episodes.layout import DATA_PATH_30, VIDEO_PATH_30
+from simgap.checks.data.dataset import DataReport, Severity, check_data
+from simgap.checks.data.report import DataFinding
+from simgap.episodes.formats.layout import DATA_PATH_30, VIDEO_PATH_30
+from simgap.episodes.formats.video import Encoding, VideoEncoder, decode_span
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.video import Encoding, VideoEncoder, decode_span
 from simgap.errors import DataError
 from simgap.provenance import canonical_json
 from test_pains_action_conventions import NAMES, late, motions

@@ -13,10 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks.base import Verdict
-from simgap.checks.data import DataReport, check_data
-from simgap.checks.foreign import check_foreign
-from simgap.checks.scaling import (
+from simgap.artefacts.read import check_foreign
+from simgap.checks.data.dataset import DataReport, check_data
+from simgap.checks.data.statistics.bounds import std_floor
+from simgap.checks.data.statistics.rules import judge
+from simgap.conventions import Dimension, Unit, VectorSpec
+from simgap.episodes.statistics.exact import exact_statistics
+from simgap.episodes.statistics.files import StatisticsBlock
+from simgap.findings import Verdict
+from simgap.measures.scaling import (
     check_departures,
     check_inert,
     check_key,
@@ -27,11 +32,6 @@ from simgap.checks.scaling import (
     inert_features,
     same_rules,
 )
-from simgap.checks.stats_bounds import std_floor
-from simgap.checks.stats_rules import judge
-from simgap.conventions import Dimension, Unit, VectorSpec
-from simgap.episodes.statistics_files import StatisticsBlock
-from simgap.episodes.stats import exact_statistics
 from simgap.policies.normaliser import RangeNormaliser, fit_range
 from test_data_check_planted import Recording, clean, edit_json, write
 from test_data_foreign import _other_names, policy_folder

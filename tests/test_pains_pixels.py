@@ -13,9 +13,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simgap.checks import data_repeats
-from simgap.checks.base import Cause, CheckResult, Verdict
-from simgap.checks.behaviour import (
+from simgap.checks.data.clock import repeats as data_repeats
+from simgap.checks.data.dataset import DataReport, check_data
+from simgap.checks.deployment.preflight import (
+    check_alive,
+    check_crop,
+    check_light,
+    check_orientation,
+    check_reset,
+    check_slots,
+    check_visible,
+)
+from simgap.checks.policy.behaviour import (
     Evidence,
     check_collapse,
     check_frames,
@@ -25,18 +34,9 @@ from simgap.checks.behaviour import (
     read_evidence,
     spread_ratio,
 )
-from simgap.checks.data import DataReport, check_data
-from simgap.checks.preflight import (
-    check_alive,
-    check_crop,
-    check_light,
-    check_orientation,
-    check_reset,
-    check_slots,
-    check_visible,
-)
 from simgap.conventions import VectorSpec
 from simgap.envs.arm.pick import ArmPickEnv
+from simgap.findings import Cause, CheckResult, Verdict
 from simgap.training.synthetic import ACTION_SPEC
 from test_data_check_planted import Recording, clean, edit_json, write
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simgap.checks.pixel_floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes, search_floor, work_of
-from simgap.checks.pixel_gate import gate
-from simgap.checks.pixel_labels import labelled_floor, read_labels, shrink
-from simgap.checks.pixel_probe import PhaseError, ProbeSet, ProbeSpec, blind_guess, held_out_errors, sample_scenes, train_probe
-from simgap.checks.pixel_ruler import AGREE_PX, measure, projected_across_px
 from simgap.envs import make_env
 from simgap.envs.landmarks import CameraPose, Landmark, box_corners
 from simgap.errors import DataError, UsageError
+from simgap.pixelfloor.floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes, search_floor, work_of
+from simgap.pixelfloor.gate import gate
+from simgap.pixelfloor.labels import labelled_floor, read_labels, shrink
+from simgap.pixelfloor.probe import PhaseError, ProbeSet, ProbeSpec, blind_guess, held_out_errors, sample_scenes, train_probe
+from simgap.pixelfloor.ruler import AGREE_PX, measure, projected_across_px
 from simgap.provenance import child_rng
 from simgap.statistics import wilson
 
@@ -174,7 +174,7 @@ def test_labels_are_read_and_bad_lines_are_named(tmp_path: Path) -> None:
 
 def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What probes score is planted here: few labels make them fail at every size, and that is no fault of the pixels."""
-    from simgap.checks import pixel_labels
+    from simgap.pixelfloor import labels as pixel_labels
 
     images, labels = {"top": np.zeros((40, 24, 24, 3), np.uint8)}, [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=0.1, y_m=0.0) for k in range(40)]
 
@@ -192,7 +192,7 @@ def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(mo
 
 
 def test_no_frame_of_an_episode_is_both_learnt_from_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simgap.checks import pixel_labels
+    from simgap.pixelfloor import labels as pixel_labels
 
     seen: list[tuple[set[float], set[float]]] = []
 
@@ -236,7 +236,7 @@ def test_large_targets_pass_the_gate_without_a_probe_and_foreign_data_have_no_ga
 
 def _planted_search(monkeypatch: pytest.MonkeyPatch, verdict: FloorVerdict) -> list[int]:
     """Let the gate find a verdict without training; return the sizes it asks for."""
-    from simgap.checks import pixel_gate
+    from simgap.pixelfloor import gate as pixel_gate
 
     calls: list[int] = []
 
@@ -304,8 +304,8 @@ def test_training_shows_the_progress_of_the_probe_and_says_its_verdict(
 
 
 def test_a_dataset_is_measured_through_its_own_cameras(front_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from simgap.checks import pixel_floor
     from simgap.cli import main
+    from simgap.pixelfloor import floor as pixel_floor
 
     seen: list[Any] = []
 
@@ -336,9 +336,9 @@ def test_near_poses_tell_nothing_about_the_target() -> None:
 def test_the_command_refuses_frames_below_the_floor_and_force_goes_ahead(
     verdict: FloorVerdict, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgap.checks import pixel_gate
     from simgap.cli import main
     from simgap.cli import train as verb
+    from simgap.pixelfloor import gate as pixel_gate
 
     reached: list[bool] = []
 

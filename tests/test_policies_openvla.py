@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from arm_fixtures import SIZE, blind
-from simgap.checks.base import Cause, Verdict
-from simgap.checks.openvla import check_action_statistics
+from simgap.checks.deployment.action_statistics import check_action_statistics
 from simgap.cli import main
 from simgap.conventions import Dimension, Reference, Unit, VectorSpec, convert
 from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UntrustedError, UsageError
+from simgap.findings import Cause, Verdict
 from simgap.policies.base import Asked, AskedPolicy
 from simgap.policies.bridges import KIND_NAMES, openvla_load
 from simgap.policies.bridges.open import KINDS, open_policy, read_any_card

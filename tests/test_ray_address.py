@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from simgap.cli import main
+from simgap.compute.ray import RayRunner, require_answer
 from simgap.errors import MachineError, UsageError
-from simgap.ray_driver import RayRunner, require_answer
 
 pytest.importorskip("ray")
 
@@ -49,7 +49,7 @@ def test_a_verb_says_it_with_exit_code_3(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\x00"])
 def test_something_else_that_listens_is_no_cluster(listener: socket.socket, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simgap.ray_driver._ANSWER_S", 0.3)
+    monkeypatch.setattr("simgap.compute.ray._ANSWER_S", 0.3)
     with pytest.raises(MachineError, match="no Ray cluster answers"):
         require_answer(answering(listener, said))
 

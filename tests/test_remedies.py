@@ -15,11 +15,11 @@ import pytest
 
 from format_builders import write_act, write_robomimic, write_tub
 from remedies import printed_commands, run, run_printed, thinned
-from simgap.checks.data import Severity, check_data
+from simgap.checks.data.dataset import Severity, check_data
 from simgap.cli import main
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import data_path
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.layout import data_path
 from simgap.episodes.reader import open_dataset
 from test_data_check_planted import clean, edit_json, write
 from test_pains_data_format import arm

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgap.checks import response as module
-from simgap.checks.response import MAX_DELAY, Motion, fit_response
+from simgap.measures import response as module
+from simgap.measures.response import MAX_DELAY, Motion, fit_response
 
 NAMES = ("a.pos", "b.pos", "c.pos")
 LIMITS = (np.full(3, -110.0, dtype=np.float32), np.full(3, 110.0, dtype=np.float32))

@@ -15,7 +15,7 @@ import pytest
 
 from arm_fixtures import HOME, SIZE
 from lerobot_fixtures import program
-from simgap.child import Child, Ending, ask_program
+from simgap.compute.child import Child, Ending, ask_program
 from simgap.conventions import SO101_JOINTS
 from simgap.errors import MachineError, SealError, SimgapError, TrialFault, UsageError
 from simgap.robots import readings

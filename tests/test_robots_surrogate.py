@@ -22,9 +22,9 @@ from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.envs.factors import FactorRanges, FactorSpace
 from simgap.errors import MachineError, SealError, TrialFault, UsageError
+from simgap.mutants.gaps import Gap, GapKind, draw_gap, gap_from_json, nonce_of, parse_gap, possible_kinds, seal_of
 from simgap.robots import surrogate_process
 from simgap.robots.base import InitialCondition
-from simgap.robots.gaps import Gap, GapKind, draw_gap, gap_from_json, nonce_of, parse_gap, possible_kinds, seal_of
 from simgap.robots.surrogate import STALE_S, SurrogateRobot
 from simgap.robots.surrogate_process import FRAME_LAG_S, OPERATOR_ERROR_M, SurrogateWorld
 from simgap.robots.wire import receive, send

@@ -296,7 +296,7 @@ def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(spec: Rollo
 @pytest.mark.slow
 def test_a_ray_cluster_runs_the_groups_to_the_same_bytes(spec: RolloutSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs simgap[ray]")
-    from simgap.ray_driver import RayRunner
+    from simgap.compute.ray import RayRunner
 
     here = screen_module.screen(spec, tmp_path / "here", workers=0)
     there = screen_module.screen(spec, tmp_path / "there", workers=0, runner=RayRunner("local", workers=2))

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arm_fixtures import blind, condition, solve
-from simgap.checks.base import Cause, Verdict
-from simgap.checks.beside_teacher import check_beside_teacher, teacher_records
-from simgap.checks.motion import (
+from simgap.checks.policy.beside_teacher import check_beside_teacher, teacher_records
+from simgap.envs import make_env
+from simgap.errors import UsageError
+from simgap.findings import Cause, Verdict
+from simgap.measures.motion import (
     disagreement_by_age,
     freeze_share,
     log_dimensionless_jerk,
@@ -23,9 +25,7 @@ from simgap.checks.motion import (
     sparc,
     speed,
 )
-from simgap.checks.smoothness import FEWEST, Trace, check_smoothness, measure, ruler_of, trace_of
-from simgap.envs import make_env
-from simgap.errors import UsageError
+from simgap.measures.smoothness import FEWEST, Trace, check_smoothness, measure, ruler_of, trace_of
 from simgap.rollouts.record import RolloutRecord
 from simgap.seeds import Purpose, seed_of
 from simgap.types import Outcome

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgap.checks.base import Cause
-from simgap.checks.pixels import LIGHT_FACTORS, light_factors
+from simgap.checks.pixels.pose_and_light import LIGHT_FACTORS, light_factors
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import REMEDIES, Diagnosis
 from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
+from simgap.findings import Cause
 from simgap.loop.recorded import read_plan
+from simgap.mutants.gaps import GapKind, draw_gap
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, child_rng
 from simgap.robots.convention import CommandMap
-from simgap.robots.gaps import GapKind, draw_gap
 from simgap.targeting import DataPlan, plan_data
 
 NOMINAL = ARM_PRESETS["nominal"]

@@ -14,10 +14,10 @@ from simgap.envs.arm import geometry as g
 from simgap.envs.arm.env import ArmEnv
 from simgap.envs.arm.passing import ArmPassEnv
 from simgap.envs.arm.place import ArmPlaceEnv
-from simgap.generation import roll_teacher
 from simgap.teachers import Abstain, Teacher, make_teacher
 from simgap.teachers.arm_pass import ArmPassTeacher
 from simgap.teachers.arm_place import ArmPlaceTeacher
+from simgap.teachers.generation import roll_teacher
 from simgap.types import Outcome
 
 NAMES = ("arm-pick", "arm-place", "arm-pass")

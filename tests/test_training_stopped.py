@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from simgap.cli import main
-from simgap.interrupts import Stopped
+from simgap.compute.interrupts import Stopped
 from simgap.training import train
 from simgap.training.run import TrainingRun
 from test_training import TINY, table, weights_of
@@ -90,7 +90,7 @@ import sys
 sys.path.insert(0, {str(HERE)!r})
 from dataclasses import replace
 from pathlib import Path
-from simgap import interrupts
+from simgap.compute import interrupts
 from simgap.training import train
 from test_training import TINY, table
 interrupts.install([])

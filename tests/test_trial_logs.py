@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simgap.checks.data import DataReport, Severity
-from simgap.checks.foreign import check_foreign
+from simgap.artefacts.read import check_foreign
+from simgap.checks.data.dataset import DataReport, Severity
 from simgap.cli import main
 from simgap.errors import DataError
 from simgap.statistics import mcnemar

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgap.checks.data import DataReport, Severity
-from simgap.checks.foreign import check_foreign
+from simgap.artefacts.read import check_foreign
+from simgap.checks.data.dataset import DataReport, Severity
 from simgap.errors import SimgapError
 
 RATES = [("a", 0.1, 0.2), ("b", 0.4, 0.5), ("c", 0.5, 0.4), ("d", 0.9, 0.8), ("e", 0.6, 0.75)]

@@ -13,10 +13,10 @@ from arm_fixtures import HOME, SIZE, blind, condition, solve, tiny_checkpoint
 from simgap.envs.arm.factors import ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError, SimgapError, TrialFault
-from simgap.generation import GenerateSpec, generate
 from simgap.policies.execution import parse_executor
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.convention import CommandMap
+from simgap.teachers.generation import GenerateSpec, generate
 from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials
 from simgap.trials.run import run_replay, run_trial
 from simgap.types import EvidenceKind, Outcome

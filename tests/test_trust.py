@@ -25,15 +25,15 @@ from canary import MAKER, Bomb, Canary, everywhere, planted
 from lerobot_fixtures import save_checkpoint
 from simgap import diagnosis
 from simgap.cli import main
+from simgap.compute.workers import run_tasks
 from simgap.envs import make_env
 from simgap.envs.registry import add_env
-from simgap.episodes.video import decode_image
+from simgap.episodes.formats.video import decode_image
 from simgap.errors import DataError, SimgapError, UntrustedError, UsageError
 from simgap.loop import reporting
 from simgap.policies.bridges.open import open_policy, read_any_card
 from simgap.policies.bridges.openvla_load import LoadSpec
 from simgap.trust import Trust, current, granted, maker_at, makers_file, store_file
-from simgap.workers import run_tasks
 
 ROOT = Path(__file__).parent.parent
 
@@ -232,7 +232,7 @@ def test_a_secret_goes_only_to_this_machine_unless_it_was_made_for_simgap(tmp_pa
 def test_no_verb_runs_what_a_dataset_names(
     verb: list[str], dataset: Path, canary: Canary, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simgap.checks.pixel_floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(UsageError("far enough")))
+    monkeypatch.setattr("simgap.pixelfloor.floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(UsageError("far enough")))
     files = [dataset / "meta" / "simgap.json", dataset / "meta" / "info.json", dataset / "meta" / "stats.json"]
     changes: list[tuple[Path, Callable[[Any], Any]]] = [(files[0], lambda v: everywhere(v, MAKER, old="arm-pick"))]
     changes += [(f, lambda v: everywhere(v, MAKER)) for f in files if f.exists()]
@@ -332,7 +332,7 @@ def test_a_picture_is_not_taken_for_a_program() -> None:
 
 
 def test_a_video_is_not_taken_for_a_playlist(dataset: Path, tmp_path: Path) -> None:
-    from simgap.episodes.video import iterate_frames
+    from simgap.episodes.formats.video import iterate_frames
 
     real = next((dataset / "videos").rglob("*.mp4")).resolve()
     assert next(iter(iterate_frames(real, 0.0)))[1].shape == (48, 48, 3)
@@ -417,9 +417,9 @@ def test_what_lies_in_the_current_folder_is_not_imported_by_what_we_start(canary
     for name in ("numpy", "mujoco", "pickle", "json", "argparse", "simgap_other", "ctypes", "multiprocessing", "threading"):
         (canary.folder / f"{name}.py").write_text(f"open({str(canary.mark)!r}, 'w').write('{name}')\nraise SystemExit(9)\n")
     code = (
-        "from simgap.machine import require_offscreen; require_offscreen()\n"
+        "from simgap.compute.machine import require_offscreen; require_offscreen()\n"
         "from simgap.robots.surrogate import SurrogateRobot; SurrogateRobot(env='arm-pick', image_size=48, seed=0, gap='none').close()\n"
-        "from simgap.workers import run_tasks\nimport functools, operator\n"
+        "from simgap.compute.workers import run_tasks\nimport functools, operator\n"
         "if __name__ == '__main__': run_tasks(functools.partial, (operator.neg,), [1], workers=1, on_result=print)\n"
     )
     (canary.folder.parent / "job.py").write_text(code)

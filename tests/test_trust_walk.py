@@ -215,7 +215,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canary]:
     monkeypatch.delenv("SIMGAP_LEROBOT_PYTHON", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
-    monkeypatch.setattr("simgap.checks.pixel_floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(trust.UsageError("far enough")))
+    monkeypatch.setattr("simgap.pixelfloor.floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(trust.UsageError("far enough")))
     bird = Canary(tmp_path / "here")
     (bird.folder / ".venv-compat" / "bin").mkdir(parents=True)
     (tmp_path / "bin").mkdir()

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from simgap.compute.ray import RayRunner, _answers, run_tasks_ray
+from simgap.compute.workers import StandingWorkers, run_tasks
 from simgap.errors import DataError, MachineError, SimgapError, UsageError
-from simgap.ray_driver import RayRunner, _answers, run_tasks_ray
-from simgap.workers import StandingWorkers, run_tasks
 
 
 def squares(factor: int) -> Callable[[int], int]:
@@ -184,7 +184,7 @@ def test_workers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 def outlives_its_parent(folder: Path) -> None:
     """Be a worker whose parent was killed while the worker was still importing."""
-    from simgap import workers
+    from simgap.compute import workers
 
     (folder / "started").write_text(str(os.getpid()))
     parent = os.getppid()

@@ -12,7 +12,7 @@ import numpy as np
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.ledger import attest
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome

@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from simgap.envs import make_env
     from simgap.episodes.frames import load_frames
     from simgap.episodes.reader import open_dataset
-    from simgap.generation import GenerateSpec, generate
     from simgap.policies.bridges.open import open_policy
     from simgap.rollouts.engine import RolloutSpec
     from simgap.rollouts.screen import screen
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race
+    from simgap.teachers.generation import GenerateSpec, generate
     from simgap.training.spec import TrainSpec
     from simgap.training.trainer import train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "GenerateSpec": "simgap.generation",
+    "GenerateSpec": "simgap.teachers.generation",
     "RolloutSpec": "simgap.rollouts.engine",
     "SelectSpec": "simgap.rollouts.select",
     "TrainSpec": "simgap.training.spec",
     "candidates_of": "simgap.rollouts.select",
-    "generate": "simgap.generation",
+    "generate": "simgap.teachers.generation",
     "load_frames": "simgap.episodes.frames",
     "make_env": "simgap.envs",
     "open_dataset": "simgap.episodes.reader",

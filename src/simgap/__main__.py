@@ -6,7 +6,7 @@ import sys
 if __name__ == "__main__" and sys.path and sys.path[0] == os.getcwd() and not os.path.isdir("simgap"):
     del sys.path[0]  # python -m put the current folder there, which may be somebody's data: a numpy.py in it is not to be run
 
-from simgap import interrupts
+from simgap.compute import interrupts
 
 
 def main() -> int:

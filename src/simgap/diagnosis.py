@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from simgap.checks.base import Cause, CheckResult, Family, Verdict
-from simgap.checks.data import check_data
-from simgap.checks.data_report import Severity
-from simgap.checks.evaluation import check_evaluation
-from simgap.checks.execution import check_execution
-from simgap.checks.pixels import check_pixels, first_frames
-from simgap.checks.plant import check_plant
-from simgap.checks.policy import check_policy
-from simgap.checks.replay import check_replay, clips_of, motions_of, usable_replays
-from simgap.checks.response import Motion
+from simgap.checks.data.dataset import check_data
+from simgap.checks.data.report import Severity
+from simgap.checks.evaluation.trial_sets import check_evaluation
+from simgap.checks.execution.chunks import check_execution
+from simgap.checks.pixels.pose_and_light import check_pixels, first_frames
+from simgap.checks.plant.servos import check_plant
+from simgap.checks.policy.coverage import check_policy
+from simgap.checks.replay.open_loop import check_replay, clips_of, motions_of, usable_replays
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import Dataset, open_dataset
+from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.measures.response import Motion
 from simgap.policies.bridges.open import read_any_card
 from simgap.policies.execution import parse_executor
 from simgap.provenance import assumptions, child_rng

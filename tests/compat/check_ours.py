@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from make_dataset import expect
 
-from simgap.checks.data import check_data
-from simgap.episodes.convert import Target, convert_dataset
+from simgap.checks.data.dataset import check_data
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.edit.merge import merge_datasets
+from simgap.episodes.edit.restat import compare, dataset_statistics, stored_statistics
+from simgap.episodes.edit.transform import Plan
 from simgap.episodes.frames import load_frames
-from simgap.episodes.merge import merge_datasets
 from simgap.episodes.reader import Dataset, open_dataset
-from simgap.episodes.restat import compare, dataset_statistics, stored_statistics
-from simgap.episodes.transform import Plan
 
 VIDEO_TOLERANCE = 6.0
 """Mean difference of 255 that lerobot's default AV1 compression may make to flat colours with a moving block."""

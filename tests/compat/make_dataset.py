@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from simgap.conventions import SO101_JOINTS, Dimension, Unit, VectorSpec
-from simgap.episodes.convert import Target, convert_dataset
-from simgap.episodes.keymap import KeyMap
+from simgap.episodes.edit.convert import Target, convert_dataset
+from simgap.episodes.edit.transform import Plan
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.video import CODECS, Codec
 from simgap.episodes.reader import open_dataset
-from simgap.episodes.store import DatasetSpec, EpisodeWriter
-from simgap.episodes.transform import Plan
-from simgap.episodes.video import CODECS, Codec
+from simgap.episodes.write.store import DatasetSpec, EpisodeWriter
 from simgap.provenance import Stamp
 from simgap.types import Episode, Outcome
 

@@ -9,10 +9,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from simgap import __version__, machine
+from simgap import __version__
 from simgap.cli import _failures
 from simgap.cli._arguments import VerbParser, parse, trust_of
 from simgap.cli._verbs import known_verbs, load_verb
+from simgap.compute import machine
 from simgap.errors import UsageError
 
 USAGE = 2

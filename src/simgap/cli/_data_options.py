@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from simgap.errors import UsageError
 
 if TYPE_CHECKING:
-    from simgap.episodes.convert import Target
-    from simgap.episodes.keymap import KeyMap
+    from simgap.episodes.edit.convert import Target
+    from simgap.episodes.formats.keymap import KeyMap
     from simgap.episodes.reader import Dataset
 
 WORDS = "deg, rad, percent, m, mm, rad/s, normalised, ticks ..., absolute, delta, chunk_delta, gripper, opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
@@ -69,8 +69,8 @@ def keymap_of(args: argparse.Namespace, *, with_stated: bool = True) -> KeyMap |
     Raises:
         UsageError: words that mean nothing.
     """
-    from simgap.episodes.keymap import KeyMap, parse_pairs, read_keymap
-    from simgap.episodes.words import parse_convention
+    from simgap.episodes.formats.keymap import KeyMap, parse_pairs, read_keymap
+    from simgap.episodes.formats.words import parse_convention
 
     found = KeyMap()
     for word in args.map:
@@ -91,10 +91,10 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
     Raises:
         UsageError: words that mean nothing.
     """
-    from simgap.episodes.convert import Target
-    from simgap.episodes.keymap import parse_pairs
-    from simgap.episodes.transform import Plan
-    from simgap.episodes.words import parse_convention
+    from simgap.episodes.edit.convert import Target
+    from simgap.episodes.edit.transform import Plan
+    from simgap.episodes.formats.keymap import parse_pairs
+    from simgap.episodes.formats.words import parse_convention
 
     def conventions(words: Sequence[str], what: str) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -134,7 +134,7 @@ def episodes_of(text: str, dataset: Dataset) -> tuple[int, ...]:
     Raises:
         UsageError: neither.
     """
-    from simgap.episodes.split import part_of
+    from simgap.episodes.edit.split import part_of
 
     name, sign, part = text.rpartition(":")
     if sign and name.endswith(".json"):
@@ -190,7 +190,7 @@ def shares_of(text: str) -> dict[str, float]:
     Raises:
         UsageError: no such list.
     """
-    from simgap.episodes.keymap import parse_pairs
+    from simgap.episodes.formats.keymap import parse_pairs
 
     try:
         return {name: float(share) for name, share in parse_pairs(text.split(","), what="--parts", example="train=0.8,val=0.2")}

@@ -17,15 +17,15 @@ from simgap.cli.envs import workers_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simgap.episodes.left_out import LeftOut
+    from simgap.episodes.edit.rewrite import Converted
+    from simgap.episodes.formats.left_out import LeftOut
     from simgap.episodes.reader import Dataset
-    from simgap.episodes.rewrite import Converted
 
 
 def convert(args: argparse.Namespace) -> int:
     """Write a dataset as LeRobot v3.0, changed as asked."""
-    from simgap.episodes.convert import convert_dataset
-    from simgap.episodes.left_out import left_out
+    from simgap.episodes.edit.convert import convert_dataset
+    from simgap.episodes.formats.left_out import left_out
 
     dataset = _opened(args)
     target = target_of(args, dataset)
@@ -43,10 +43,10 @@ def convert(args: argparse.Namespace) -> int:
 
 def merge(args: argparse.Namespace) -> int:
     """Write several datasets as one."""
-    from simgap.episodes.finish import SIMGAP_JSON
-    from simgap.episodes.left_out import left_out
-    from simgap.episodes.merge import merge_datasets
+    from simgap.episodes.edit.merge import merge_datasets
+    from simgap.episodes.formats.left_out import left_out
     from simgap.episodes.reader import open_dataset
+    from simgap.episodes.write.finish import SIMGAP_JSON
 
     keymap = keymap_of(args)
     datasets = [open_dataset(path, None if (path / SIMGAP_JSON).is_file() else keymap) for path in args.paths]  # ours state their own
@@ -60,7 +60,7 @@ def merge(args: argparse.Namespace) -> int:
 
 def stats(args: argparse.Namespace) -> int:
     """Compare stored statistics with exact ones, and put the exact in their place; 1 when some are wrong and stay so."""
-    from simgap.episodes.restat import compare, dataset_statistics, stale_episodes, stored_statistics, write_statistics
+    from simgap.episodes.edit.restat import compare, dataset_statistics, stale_episodes, stored_statistics, write_statistics
     from simgap.errors import DataError
 
     dataset = _opened(args)
@@ -102,9 +102,9 @@ def stats(args: argparse.Namespace) -> int:
 
 def split(args: argparse.Namespace) -> int:
     """Draw training and held-out episodes; print them, and write a list, or a dataset a part, where ``--out`` says."""
-    from simgap.episodes.convert import Target, convert_dataset
-    from simgap.episodes.left_out import left_out
-    from simgap.episodes.split import split_episodes
+    from simgap.episodes.edit.convert import Target, convert_dataset
+    from simgap.episodes.edit.split import split_episodes
+    from simgap.episodes.formats.left_out import left_out
     from simgap.errors import UsageError
 
     if args.datasets and args.out is None:

@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print the table, and return 1 on an undeclared difference."""
     from dataclasses import asdict
 
+    from simgap.compute.machine import require_offscreen
     from simgap.envs.engines.conformance import conformance
-    from simgap.machine import require_offscreen
 
     if not args.blind:
         require_offscreen()

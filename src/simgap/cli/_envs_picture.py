@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw and write the image."""
     from simgap.cli.envs import show_lines
+    from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
     from simgap.errors import UsageError
-    from simgap.machine import require_offscreen
     from simgap.provenance import write_atomic
 
     out = args.out or Path("runs") / f"{args.env}.png"

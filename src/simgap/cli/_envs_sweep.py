@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sweep, print and plot."""
     from simgap.cli.envs import preset_of, show_lines
+    from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
     from simgap.errors import UsageError, did_you_mean
-    from simgap.machine import require_offscreen
     from simgap.report.factor_plots import plot_sweep
 
     out = args.out or Path("runs") / f"{args.env}-{args.factor}.png"
@@ -96,8 +96,8 @@ def _rate(args: argparse.Namespace, ranges: FactorRanges, advance: Callable[...,
         spec = RolloutSpec(env=args.env, checkpoint=args.checkpoint, executor=executor, ranges=ranges, episodes=args.n, seed=args.seed, engine=args.engine)
         counts = tally(r.outcome for r in run_rollouts(spec, workers=workers_of(args), progress=following(advance)))
         return wilson(counts.successes, counts.n)
+    from simgap.compute.workers import run_tasks
     from simgap.seeds import Purpose, seed_of
-    from simgap.workers import run_tasks
 
     solved: list[bool] = []
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from simgap import __version__
 from simgap.cli._output import foreign, json_text
+from simgap.compute.interrupts import Stopped
 from simgap.errors import SimgapError
-from simgap.interrupts import Stopped
 
 COULD_NOT = 3
 PIPE_CLOSED = 141

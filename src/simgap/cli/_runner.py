@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simgap.workers import TaskRunner
+    from simgap.compute.workers import TaskRunner
 
 
 def add_ray(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def runner_of(args: argparse.Namespace) -> TaskRunner:
     Raises:
         MachineError: Ray is not installed.
     """
-    from simgap.workers import run_tasks
+    from simgap.compute.workers import run_tasks
 
     return ray_of(args) or run_tasks
 
@@ -33,6 +33,6 @@ def ray_of(args: argparse.Namespace) -> TaskRunner | None:
     """
     if args.ray is None:
         return None
-    from simgap.ray_driver import RayRunner
+    from simgap.compute.ray import RayRunner
 
     return RayRunner(args.ray, args.workers)

@@ -125,8 +125,8 @@ def asked_spec(args: argparse.Namespace) -> TrainSpec:
     """
     import os
 
+    from simgap.compute.machine import usable_cores
     from simgap.errors import UsageError, did_you_mean
-    from simgap.machine import usable_cores
     from simgap.policies.cnn import Pool
     from simgap.policies.heads import FlowTarget, FlowTime, Head
     from simgap.training import TrainSpec

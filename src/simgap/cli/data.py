@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from simgap.checks.data import describe_data
-    from simgap.checks.foreign import describe_foreign
+    from simgap.artefacts.read import describe_foreign
+    from simgap.checks.data.dataset import describe_data
     from simgap.cli._foreign import show_foreign_info
-    from simgap.episodes.keymap import keymap_path
+    from simgap.episodes.formats.keymap import keymap_path
+    from simgap.episodes.formats.recognise import format_of
     from simgap.episodes.reader import open_dataset
-    from simgap.episodes.recognise import format_of
     from simgap.errors import UsageError
 
     keymap = keymap_of(args)
@@ -85,12 +85,12 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from simgap.checks.data import check_data
-    from simgap.checks.foreign import check_foreign
+    from simgap.artefacts.read import check_foreign
+    from simgap.checks.data.dataset import check_data
     from simgap.cli._data_write import shown
     from simgap.cli._foreign import show_foreign
+    from simgap.episodes.formats.recognise import format_of
     from simgap.episodes.reader import open_dataset
-    from simgap.episodes.recognise import format_of
 
     keymap = keymap_of(args)
     if keymap is None and format_of(args.path) is None and (other := check_foreign(args.path)) is not None:

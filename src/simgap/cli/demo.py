@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the demo."""
     from simgap.cli._reporter import ConsoleReporter
+    from simgap.compute.machine import require_offscreen
     from simgap.loop import TurnSpec, run_turns
     from simgap.loop.reporting import report_model
     from simgap.loop.turn import exit_code
-    from simgap.machine import require_offscreen
+    from simgap.mutants.gaps import parse_gap
     from simgap.report import write_report
-    from simgap.robots.gaps import parse_gap
 
     parse_gap(args.gap)
     require_offscreen()

@@ -26,13 +26,13 @@ def run(args: argparse.Namespace) -> int:
     """Run every check again on a run's logs and print what they say."""
     from dataclasses import replace
 
-    from simgap.checks.base import Cause
     from simgap.cli._reporter import ConsoleReporter
+    from simgap.compute.machine import require_offscreen
     from simgap.diagnosis import diagnose
+    from simgap.findings import Cause
     from simgap.loop.naming import corrections
     from simgap.loop.store import evidence_of, load_run
     from simgap.loop.words import next_command
-    from simgap.machine import require_offscreen
     from simgap.provenance import canonical_json, write_atomic
 
     result = load_run(args.run_folder)

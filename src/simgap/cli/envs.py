@@ -121,7 +121,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def workers_of(args: argparse.Namespace) -> int:
     """Return the number of worker processes asked for, or one a usable core."""
-    from simgap.machine import usable_cores
+    from simgap.compute.machine import usable_cores
 
     return int(usable_cores() if args.workers is None else args.workers)
 
@@ -249,8 +249,8 @@ def _print_presets(console: Console, env: TaskEnv) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
-    from simgap.machine import require_offscreen
 
     env = make_env(args.env, render=False, engine=args.engine)
     ranges, engine = preset_of(env, args.factors), env.stamp_fields().get("engine")
@@ -367,8 +367,8 @@ _ABSTAINED = "abstained: "
 
 def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
     """Return the teacher's outcomes, and the reason as a text where it abstained."""
+    from simgap.compute.workers import run_tasks
     from simgap.seeds import Purpose, seed_of
-    from simgap.workers import run_tasks
 
     results: list[Any] = []
     seeds = [seed_of(Purpose.TRAIN, args.seed, i) for i in range(args.n)]
@@ -384,9 +384,9 @@ def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
 
 def _teacher(name: str, ranges: FactorRanges, noise_deg: float, engine: str) -> Callable[[int], Any]:
     from simgap.envs import make_env
-    from simgap.generation import roll_teacher
     from simgap.provenance import child_rng
     from simgap.teachers import make_teacher
+    from simgap.teachers.generation import roll_teacher
 
     env = make_env(name, image_size=16, render=False, engine=engine)
     teacher = make_teacher(env)

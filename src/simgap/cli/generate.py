@@ -17,7 +17,7 @@ from simgap.cli.envs import add_engine, add_workers, amount, count, following, p
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simgap.generation import GenerateReport, GenerateSpec
+    from simgap.teachers.generation import GenerateReport, GenerateSpec
 
 HELP = (
     "Let the teacher of an env record episodes in sim. Only episodes in which it succeeded are kept. "
@@ -70,11 +70,11 @@ def default_name(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Generate, or make what is missing of an interrupted run."""
+    from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
-    from simgap.episodes.store import EpisodeWriter
-    from simgap.generation import GenerateSpec, dataset_spec, recorded_env
-    from simgap.machine import require_offscreen
+    from simgap.episodes.write.store import EpisodeWriter
     from simgap.teachers import make_teacher
+    from simgap.teachers.generation import GenerateSpec, dataset_spec, recorded_env
 
     spec = GenerateSpec(
         env=args.env,
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _generate(args: argparse.Namespace, spec: GenerateSpec, out: Path, there: int) -> GenerateReport:
-    from simgap.generation import generate
+    from simgap.teachers.generation import generate
 
     missing = max(spec.episodes - there, 0)
     with progress(missing, "episodes", args.quiet or missing == 0) as advance:

@@ -13,8 +13,8 @@ from simgap.cli.envs import amount, count, preset_of, show_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simgap.checks.pixel_floor import FloorReport
-    from simgap.checks.pixel_probe import ProbeSpec
+    from simgap.pixelfloor.floor import FloorReport
+    from simgap.pixelfloor.probe import ProbeSpec
 
 HELP = (
     "Find the smallest frame size at which the target can be placed within the task's tolerance and told from what it could be mistaken for. "
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:
-    from simgap.checks.pixel_floor import require_sizes
     from simgap.errors import UsageError
+    from simgap.pixelfloor.floor import require_sizes
 
     if text is None:
         return None
@@ -67,18 +67,18 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
 
 
 def _spec(args: argparse.Namespace) -> ProbeSpec:
-    from simgap.checks.pixel_probe import ProbeSpec
-    from simgap.machine import usable_cores
+    from simgap.compute.machine import usable_cores
+    from simgap.pixelfloor.probe import ProbeSpec
 
     given = {name: getattr(args, name) for name in ("scenes", "steps") if getattr(args, name) is not None}
     return ProbeSpec(seed=args.seed, threads=min(usable_cores(), 4), **given)
 
 
 def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> FloorReport:
-    from simgap.checks.pixel_floor import search_floor
+    from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
     from simgap.errors import UsageError, did_you_mean
-    from simgap.machine import require_offscreen
+    from simgap.pixelfloor.floor import search_floor
 
     name, ranges, cameras = args.what, None, args.cameras
     if Path(args.what).is_dir():
@@ -114,9 +114,9 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
 def _labelled(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> FloorReport:
     import numpy as np
 
-    from simgap.checks.pixel_labels import labelled_floor, read_labels
     from simgap.episodes.frames import load_frames
     from simgap.errors import DataError, UsageError
+    from simgap.pixelfloor.labels import labelled_floor, read_labels
 
     if args.tolerance_mm is None:
         raise UsageError("--labels needs --tolerance-mm: how far off may the gripper be and the task still succeed?")

@@ -79,8 +79,8 @@ class _Arm:
 
 def run(args: argparse.Namespace) -> int:
     """Screen, and compare if there are several policies or executors."""
+    from simgap.compute.machine import require_offscreen
     from simgap.errors import UsageError
-    from simgap.machine import require_offscreen
     from simgap.rollouts.engine import RolloutSpec
     from simgap.rollouts.screen import screen
     from simgap.seeds import Purpose
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_motion(args: argparse.Namespace, document: dict[str, Any], ranges: FactorRanges, reports: Sequence[ScreenReport]) -> None:
     """Add what the checks of motion say of each screen; they decide nothing."""
-    from simgap.checks.beside_teacher import check_beside_teacher, teacher_records
+    from simgap.checks.policy.beside_teacher import check_beside_teacher, teacher_records
     from simgap.provenance import child_rng
     from simgap.rollouts.screen import TRACES
     from simgap.rollouts.traces import read_records

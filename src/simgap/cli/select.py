@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Race, report, and tell."""
     from simgap.cli.envs import following
     from simgap.cli.screen import card_of, env_of, executors_of, require_fits, videos_of
-    from simgap.machine import require_offscreen
+    from simgap.compute.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json
     from simgap.rollouts.spent import require_not_spent

@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the study named."""
-    from simgap.locks import alone_in
-    from simgap.machine import require_offscreen
+    from simgap.compute.locks import alone_in
+    from simgap.compute.machine import require_offscreen
 
     require_offscreen()
     args.out = args.out or Path("runs/studies") / str(args.study)
@@ -99,10 +99,10 @@ def _execution(args: argparse.Namespace) -> int:
 
 
 def _selection(args: argparse.Namespace) -> int:
+    from simgap.compute.machine import usable_cores
     from simgap.envs import env_names, make_env
     from simgap.episodes.frames import load_frames
     from simgap.errors import UsageError
-    from simgap.machine import usable_cores
     from simgap.provenance import write_atomic
     from simgap.studies.selection import SelectionStudy, run_selection
     from simgap.studies.selection_page import draw_selection, selection_page

@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any, noise_deg: float) -> Path:
     from simgap.cli._reporter import ConsoleReporter
-    from simgap.generation import GenerateSpec, generate
-    from simgap.machine import require_offscreen
+    from simgap.compute.machine import require_offscreen
     from simgap.seeds import Purpose
+    from simgap.teachers.generation import GenerateSpec, generate
 
     require_offscreen()
     out: Path = args.out or Path(args.run_folder) / "targeted"

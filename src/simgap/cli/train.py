@@ -20,9 +20,9 @@ from simgap.cli.envs import show_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simgap.checks.pixel_gate import Gate
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
+    from simgap.pixelfloor.gate import Gate
     from simgap.training import TrainProgress, TrainSpec
     from simgap.training.trackers import Tracker
     from simgap.types import EvidenceKind
@@ -113,7 +113,7 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
 
 def _gated(args: argparse.Namespace, path: Path, dataset: Dataset, size_px: int, cameras: tuple[str, ...], threads: int) -> Gate | None:
     """Ask the gate; a probe that it trains shows its progress, and its verdict is one line."""
-    from simgap.checks.pixel_gate import gate
+    from simgap.pixelfloor.gate import gate
 
     with ExitStack() as stack:
         advance: Advance | None = None
@@ -176,7 +176,7 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None, *, is_weighed:
         UsageError: an unknown camera, or the same episodes twice and nobody said that they weigh double.
     """
     from simgap.conventions import require_same
-    from simgap.episodes.commands import convert_command
+    from simgap.episodes.formats.commands import convert_command
     from simgap.episodes.reader import open_dataset
     from simgap.errors import ConventionError, UsageError, did_you_mean
 
@@ -222,7 +222,7 @@ def _shapes(shapes: dict[str, tuple[int, int, int]]) -> str:
 
 
 def _tell_failures(args: argparse.Namespace, datasets: Sequence[Dataset]) -> None:
-    from simgap.episodes.left_out import left_out
+    from simgap.episodes.formats.left_out import left_out
 
     for path, dataset in zip(args.data, datasets, strict=True):
         for sentence in left_out(dataset).sentences():

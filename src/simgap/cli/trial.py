@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the plan, then enter its result in the ledger."""
+    from simgap.compute.machine import require_offscreen
     from simgap.errors import UsageError
     from simgap.ledger import Ledger
     from simgap.ledger.heads import LEDGER_FILE, RUN_FILE, TRIALS_FILE, keep_head
-    from simgap.machine import require_offscreen
-    from simgap.robots.gaps import parse_gap
+    from simgap.mutants.gaps import parse_gap
     from simgap.trials.batch import run_trials
 
     parse_gap(args.gap)

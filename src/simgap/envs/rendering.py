@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.compute.machine import load_compiler_before_gl
 from simgap.envs._mujoco import mujoco
 from simgap.errors import MachineError
-from simgap.machine import load_compiler_before_gl
 
 
 class Look(NamedTuple):

@@ -12,11 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from simgap.compute.machine import load_compiler_before_gl
 from simgap.conventions import ActionSpec, StateSpec
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.errors import ConventionError, UsageError, did_you_mean
-from simgap.machine import load_compiler_before_gl
 from simgap.types import Outcome
 
 RENDERED = "render()"

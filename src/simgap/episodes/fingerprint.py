@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simgap.episodes.files import is_temporary
+from simgap.episodes.write.files import is_temporary
 from simgap.provenance import content_hash, file_hash
 
 _CONTENT = ("data", "video", "videos", "images", "meta/episodes")

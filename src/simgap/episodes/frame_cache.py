@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.bounds import EPISODE_FRAMES_BYTES, require_regular
-from simgap.episodes.files import temporary_name
-from simgap.episodes.layout import IMAGE_PREFIX
+from simgap.episodes.formats.layout import IMAGE_PREFIX
+from simgap.episodes.write.files import temporary_name
 from simgap.errors import DataError, MachineError
 from simgap.provenance import read_sealed, write_sealed
 

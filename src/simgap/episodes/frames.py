@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.conventions import require_same
+from simgap.episodes.formats.keymap import KeyMap
+from simgap.episodes.formats.layout import CACHE
 from simgap.episodes.frame_cache import file_name, mapped, user_cache, written
-from simgap.episodes.keymap import KeyMap
-from simgap.episodes.layout import CACHE
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.table import FrameTable
 from simgap.errors import ConventionError, DataError

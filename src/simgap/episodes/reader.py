@@ -13,19 +13,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from simgap.bounds import MALFORMED
-from simgap.episodes.facts import metadata_facts
 from simgap.episodes.fingerprint import content_fingerprint
-from simgap.episodes.finish import column_values
-from simgap.episodes.hdf5 import open_hdf5
-from simgap.episodes.index import DatasetInfo, EpisodeEntry, Feature
-from simgap.episodes.keymap import ACTION_ROLE, STATE_ROLE, KeyMap, stored_keymap
-from simgap.episodes.layout import CACHE, INDEX_FEATURES, TIME
-from simgap.episodes.lerobot import open_lerobot
-from simgap.episodes.recognise import Format, recognise
-from simgap.episodes.source import Opened, Source
+from simgap.episodes.formats.facts import metadata_facts
+from simgap.episodes.formats.hdf5 import open_hdf5
+from simgap.episodes.formats.index import DatasetInfo, EpisodeEntry, Feature
+from simgap.episodes.formats.keymap import ACTION_ROLE, STATE_ROLE, KeyMap, stored_keymap
+from simgap.episodes.formats.layout import CACHE, INDEX_FEATURES, TIME
+from simgap.episodes.formats.lerobot import open_lerobot
+from simgap.episodes.formats.recognise import Format, recognise
+from simgap.episodes.formats.source import Opened, Source
+from simgap.episodes.formats.tub import open_tub
+from simgap.episodes.formats.vectors import UNLIMITED, Vector, make_vector, require_matches, require_renames
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.tub import open_tub
-from simgap.episodes.vectors import UNLIMITED, Vector, make_vector, require_matches, require_renames
+from simgap.episodes.write.finish import column_values
 from simgap.errors import DataError
 from simgap.provenance import Stamp, content_hash
 from simgap.types import Episode, Outcome, OutcomeKind

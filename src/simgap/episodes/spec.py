@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec
-from simgap.episodes.encoders import CODECS, ENCODINGS, Codec, Encoding
+from simgap.episodes.write.encoders import CODECS, ENCODINGS, Codec, Encoding
 from simgap.errors import ConventionError, DataError
 from simgap.provenance import Stamp
 
@@ -37,7 +37,7 @@ class DatasetSpec:
     """``h264`` or ``av1`` (small, lossy), or ``png`` (exact, inside the parquet)."""
     robot_type: str = "simgap"
     encoding: Encoding = _CODEC_DEFAULT
-    """Compression of videos; that of :data:`~simgap.episodes.encoders.ENCODINGS` unless given."""
+    """Compression of videos; that of :data:`~simgap.episodes.write.encoders.ENCODINGS` unless given."""
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:

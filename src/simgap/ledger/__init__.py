@@ -6,8 +6,8 @@ corrected by a new row. What a chain alone cannot show is that its end was cut, 
 *head* (number and hash of the newest row) is kept outside, see :mod:`simgap.ledger.heads`.
 """
 
-from simgap.claims import Claim, Grade, grade
 from simgap.ledger.book import Ledger
+from simgap.ledger.claims import Claim, Grade, grade
 from simgap.ledger.real import attest
 from simgap.ledger.rows import GENESIS, Row, RowKind
 

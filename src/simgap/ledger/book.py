@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from simgap.claims import Claim, Says, counts_of, require_bar, what_it_says
 from simgap.errors import DataError, UsageError, did_you_mean
+from simgap.ledger.claims import Claim, Says, counts_of, require_bar, what_it_says
 from simgap.ledger.examine import Examination, examine
 from simgap.ledger.heads import LEDGER_FILE, Head, head_fault, kept_heads
 from simgap.ledger.real import log_path, read_real_log, why_unproved
@@ -212,7 +212,7 @@ class Ledger:
         Args:
             text: the claim in words.
             supporting: the evidence rows it rests on. Their numbers decide what they say, see
-                :func:`~simgap.claims.what_it_says`: a row may speak against the claim that names it.
+                :func:`~simgap.ledger.claims.what_it_says`: a row may speak against the claim that names it.
             against: evidence rows that speak against it whatever their rate is.
             at_least: the success rate that is claimed; more often than not, unless given.
             key: makes it idempotent.

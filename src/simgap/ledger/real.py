@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgap.claims import counts_of
 from simgap.errors import DataError
+from simgap.ledger.claims import counts_of
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.types import EvidenceKind, Json, OutcomeKind
 
@@ -153,7 +153,7 @@ def log_path(log: Path, home: Path) -> str:
 
 
 def _require_hardware(log: Path, dataset: Dataset) -> None:
-    from simgap.episodes.tables import TRIALS
+    from simgap.episodes.write.tables import TRIALS
 
     stamp = dataset.spec.stamp
     fields = stamp.fields
@@ -189,8 +189,8 @@ def _require_one_stamp(log: Path, dataset: Dataset) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from simgap.episodes.layout import data_path
-    from simgap.episodes.tables import STAMP
+    from simgap.episodes.formats.layout import data_path
+    from simgap.episodes.write.tables import STAMP
 
     expected = dataset.spec.stamp.hash.encode()
     for entry in dataset.entries:

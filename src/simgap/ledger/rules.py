@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simgap.claims import require_bar, require_claimable
 from simgap.errors import DataError, SealError, UsageError
+from simgap.ledger.claims import require_bar, require_claimable
 from simgap.ledger.real import require_real_row
 from simgap.ledger.rows import Row, RowKind
-from simgap.robots.gaps import gap_from_json, seal_with
+from simgap.mutants.gaps import gap_from_json, seal_with
 from simgap.types import EvidenceKind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simgap.claims import counts_of
+from simgap.ledger.claims import counts_of
 from simgap.ledger.rows import Row, RowKind
 
 _LONGEST = 200

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorRanges, FactorSpace
+from simgap.findings import Cause
 
 NAMES: Mapping[Cause, str] = {
     Cause.NONE: "nothing found broken",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from simgap.episodes.finish import SIMGAP_JSON
-from simgap.episodes.recognise import format_of
+from simgap.episodes.formats.recognise import format_of
+from simgap.episodes.write.finish import SIMGAP_JSON
 from simgap.errors import DataError
 from simgap.policies.bridges.describe import is_lerobot_folder
 from simgap.policies.bridges.policy_file import is_policy_file

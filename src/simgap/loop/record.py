@@ -10,7 +10,7 @@ from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop.spec import TurnSpec
-from simgap.robots.gaps import Gap
+from simgap.mutants.gaps import Gap
 from simgap.rollouts.screen import ScreenReport
 from simgap.statistics import PairedDifference, tally
 from simgap.targeting import DataPlan

@@ -22,9 +22,9 @@ from simgap.ledger import Row
 from simgap.ledger.heads import LEDGER_FILE
 from simgap.loop.shapes import diagnosis_from, require_factors, spec_from
 from simgap.loop.spec import TurnSpec
+from simgap.mutants.gaps import Gap, gap_from_json
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import canonical_json
-from simgap.robots.gaps import Gap, gap_from_json
 from simgap.rollouts.screen import ScreenReport
 from simgap.targeting import DataPlan
 

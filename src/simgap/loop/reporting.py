@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from simgap import __version__
-from simgap.checks.base import Cause, CheckResult, Verdict
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
+from simgap.findings import Cause, CheckResult, Verdict
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.ledger.summary import summary_of_row
 from simgap.loop.naming import corrections

@@ -9,7 +9,7 @@ from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
 from simgap.loop.spec import TurnSpec
-from simgap.robots.gaps import Gap
+from simgap.mutants.gaps import Gap
 from simgap.rollouts.screen import ScreenReport
 from simgap.statistics import PairedDifference, pair_outcomes, paired_difference
 from simgap.targeting import DataPlan

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorSpace
 from simgap.errors import DataError
+from simgap.findings import Cause
 from simgap.loop.spec import TurnSpec
 from simgap.targeting import DataPlan
 

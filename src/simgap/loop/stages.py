@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simgap.cache import StageCache
+from simgap.compute.cache import StageCache
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.frames import load_frames
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
-from simgap.generation import GenerateSpec, generate
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import child_rng, content_hash, source_hash
@@ -22,10 +21,11 @@ from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose, seed_of
 from simgap.targeting import NOISE_DEG
+from simgap.teachers.generation import GenerateSpec, generate
 from simgap.training import TrainSpec, train
 from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials
 
-GENERATION_SOURCE = ("envs", "teachers", "episodes", "generation")
+GENERATION_SOURCE = ("envs", "teachers", "episodes")
 TRAINING_SOURCE = ("policies", "training")
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from simgap.cache import StageCache
+from simgap.compute.cache import StageCache
+from simgap.compute.locks import alone_in
 from simgap.diagnosis import Diagnosis, TurnEvidence, diagnose
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError
 from simgap.ledger import Ledger
 from simgap.ledger.heads import LEDGER_FILE
-from simgap.locks import alone_in
 from simgap.loop.record import TurnLedger
 from simgap.loop.recorded import read_recorded
 from simgap.loop.results import Turn, TurnResult, compare
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.loop.stages import Stages
 from simgap.loop.store import RUN_JSON, save_run
+from simgap.mutants.gaps import Gap, nonce_of
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, read_sealed, write_atomic, write_sealed
-from simgap.robots.gaps import Gap, nonce_of
 from simgap.robots.surrogate import SurrogateRobot
 from simgap.seeds import Purpose
 from simgap.statistics import ScreenVerdict

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simgap.checks.base import Cause
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import open_dataset
+from simgap.findings import Cause
 from simgap.loop.naming import broken_words, needs_data
 from simgap.loop.results import Turn, TurnResult
+from simgap.mutants.gaps import Gap, GapKind
 from simgap.provenance import assumptions
 from simgap.report.model import BlindSpot
-from simgap.robots.gaps import Gap, GapKind
 from simgap.statistics import tally
 
 WHY: Mapping[Cause, str] = {

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simgap.checks.base import Verdict
 from simgap.errors import UsageError
+from simgap.findings import Verdict
 from simgap.ledger import Claim
 from simgap.statistics import Estimate, PairedDifference
 from simgap.types import EvidenceKind, Frame, Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from simgap.checks.pixel_floor import FloorReport
+from simgap.pixelfloor.floor import FloorReport
 from simgap.provenance import write_atomic
 
 _COLOURS = {"pass": "#1a7f37", "fail": "#b42318", "cannot tell": "#57606a", "marginal": "#9a6700"}

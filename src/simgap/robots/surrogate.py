@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.child import Child, Ending, UnaskedError, one_line, parent_to_die_with
+from simgap.compute.child import Child, Ending, UnaskedError, one_line, parent_to_die_with
+from simgap.compute.machine import child_environment
 from simgap.envs import make_env
 from simgap.errors import ConventionError, DataError, MachineError, SealError, SimgapError, TrialFault, UsageError
-from simgap.machine import child_environment
+from simgap.mutants.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots import readings
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
-from simgap.robots.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots.readings import STALE_S, Contract
 from simgap.robots.wire import PREFIX, lengths, pack, unpack
 from simgap.trust import current
@@ -59,7 +59,7 @@ class SurrogateRobot:
             env: task it stands in.
             image_size: frame side in px.
             seed: decides the gap.
-            gap: ``random``, ``none`` or a kind of :class:`~simgap.robots.gaps.GapKind`.
+            gap: ``random``, ``none`` or a kind of :class:`~simgap.mutants.gaps.GapKind`.
             start_timeout_s: for the process to start.
             reply_timeout_s: for one answer.
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.child import die_with
+from simgap.compute.child import die_with
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.errors import SimgapError
+from simgap.mutants.gaps import draw_gap, nonce_of, parse_gap, seal_of
 from simgap.provenance import child_rng
-from simgap.robots.gaps import draw_gap, nonce_of, parse_gap, seal_of
 from simgap.robots.wire import receive, send
 from simgap.trust import Trust, granted
 

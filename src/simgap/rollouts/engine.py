@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.compute.workers import run_tasks
 from simgap.conventions import ActionSpec
 from simgap.envs import make_env
 from simgap.envs.base import ObsDict, TaskEnv
@@ -29,7 +30,6 @@ from simgap.provenance import child_rng
 from simgap.rollouts.record import RolloutRecord, film_steps
 from simgap.seeds import Purpose, seed_of
 from simgap.types import Outcome
-from simgap.workers import run_tasks
 
 GROUP = 16
 """Envs a worker steps together."""

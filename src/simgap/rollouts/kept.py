@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from simgap.compute.workers import TaskRunner, run_tasks
 from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorValues
@@ -26,7 +27,6 @@ from simgap.rollouts.engine import RolloutSpec, run_group
 from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.traces import read_records, write_records
 from simgap.seeds import seed_of
-from simgap.workers import TaskRunner, run_tasks
 
 Roll: TypeAlias = "Callable[[Arm, Policy, Sequence[TaskEnv], Sequence[int], Sequence[FactorValues]], list[RolloutRecord]]"
 """How one group of an arm is run; picklable."""

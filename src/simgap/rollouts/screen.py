@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from simgap.compute.locks import alone_in
+from simgap.compute.workers import TaskRunner
 from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
-from simgap.locks import alone_in
 from simgap.policies.bridges.open import read_any_card
 from simgap.provenance import Stamp, canonical_json, content_hash, file_hash, read_json, source_hash, write_atomic
 from simgap.rollouts.engine import RolloutSpec
@@ -38,7 +39,6 @@ from simgap.statistics import (
     wilson,
 )
 from simgap.types import EvidenceKind, Outcome
-from simgap.workers import TaskRunner
 
 BROKEN_BELOW = 0.5
 """A policy whose whole interval lies below this in its own simulator is broken."""

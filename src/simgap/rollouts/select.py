@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from simgap.compute.locks import alone_in
+from simgap.compute.workers import StandingWorkers, TaskRunner
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError, UsageError
-from simgap.locks import alone_in
 from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_file
 from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.bridges.policy_file import is_policy_file
@@ -39,7 +40,6 @@ from simgap.statistics import (
     tally,
 )
 from simgap.types import Outcome
-from simgap.workers import StandingWorkers, TaskRunner
 
 ROUND_GROUPS = 2
 """Groups between two looks at the race."""

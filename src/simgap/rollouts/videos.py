@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from simgap.episodes.encoders import ENCODINGS, VideoEncoder
+from simgap.episodes.write.encoders import ENCODINGS, VideoEncoder
 from simgap.provenance import write_atomic
 from simgap.rollouts.record import RolloutRecord
 

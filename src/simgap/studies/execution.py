@@ -19,10 +19,10 @@ from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.errors import UsageError
+from simgap.mutants.execution import EXECUTION_BUGS
 from simgap.policies.base import Policy
 from simgap.policies.bridges.open import AnyCard, read_any_card
 from simgap.policies.execution import ExecutorSpec, Mode, parse_executor
-from simgap.policies.execution_bugs import EXECUTION_BUGS
 from simgap.policies.executors import ExecutedAction, Executor
 from simgap.provenance import canonical_json, content_hash, source_hash, write_atomic
 from simgap.rollouts import engine
@@ -215,7 +215,7 @@ def run_execution(study: ExecutionStudy, out: Path, *, workers: int, progress: C
     card = read_any_card(study.checkpoint)
     cells = cells_of(study, card)
     made_by = make_env(study.env, image_size=card.architecture.image_size, render=False, engine=study.engine).stamp_fields()
-    shared = {**made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies", "studies")[:16], "group": engine.GROUP}
+    shared = {**made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies", "mutants", "studies")[:16], "group": engine.GROUP}
     arms = []
     for cell in cells:
         spec = study.rollouts(cell)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.checks.motion import disagreement_by_age
 from simgap.episodes.table import FrameTable
+from simgap.measures.motion import disagreement_by_age
 from simgap.policies.base import Policy
 
 PROXIES = ("validation_loss", "critical_error", "chunk_consistency")

@@ -203,7 +203,7 @@ def _proxies(path: Path, tables: Sequence[FrameTable], held_out: Sequence[Any]) 
     """Return a checkpoint's proxies, kept beside it."""
     file = path / "proxies.json"
     card = read_card(path)
-    key = {"policy": card.hash, "source": source_hash("studies", "checks", "policies")[:16]}
+    key = {"policy": card.hash, "source": source_hash("studies", "measures", "policies")[:16]}
     if file.is_file() and (kept := read_sealed(file)).get("key") == key:
         return ProxyScores(**kept["scores"])
     replan = parse_executor(str(card.executor))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simgap.compute.workers import run_tasks
 from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import Factor, FactorRanges
@@ -19,7 +20,6 @@ from simgap.seeds import Purpose, seed_of
 from simgap.teachers import make_teacher
 from simgap.teachers.verify import roll_out
 from simgap.types import OutcomeKind
-from simgap.workers import run_tasks
 
 SUCCESS, ABSTAINED = "success", "abstained"
 """Regions beside the env's failure modes."""

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgap.compute.machine import require_compiler_before_gl
 from simgap.episodes.table import FrameTable
 from simgap.errors import DataError, UsageError
-from simgap.machine import require_compiler_before_gl
 from simgap.policies.checkpoint import load_weights
 from simgap.policies.cnn import ChunkNet
 from simgap.provenance import child_rng

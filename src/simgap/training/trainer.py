@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from simgap.compute.interrupts import HeldBack, Stopped
+from simgap.compute.locks import alone_in
 from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
-from simgap.interrupts import HeldBack, Stopped
-from simgap.locks import alone_in
 from simgap.policies.checkpoint import CARD, KEPT, read_card, write_checkpoint
 from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from simgap.compute.locks import alone_in
+from simgap.compute.workers import run_tasks
 from simgap.conventions import require_same
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.store import EpisodeWriter
+from simgap.episodes.write.store import EpisodeWriter
 from simgap.errors import DataError, TrialFault
-from simgap.locks import alone_in
 from simgap.policies.execution import parse_executor
 from simgap.provenance import Stamp
 from simgap.robots.base import InitialCondition
@@ -22,7 +23,6 @@ from simgap.robots.convention import CommandMap
 from simgap.robots.surrogate import SurrogateRobot
 from simgap.trials.run import run_replay, run_trial
 from simgap.types import Episode, Outcome
-from simgap.workers import run_tasks
 
 MOST_STEPS = 200
 """Control steps of a trial, unless the env's horizon is longer."""

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.child import ask_program, one_line
+from simgap.compute.child import ask_program, one_line
+from simgap.compute.machine import load_compiler_before_gl
 from simgap.envs._mujoco import mujoco
 from simgap.envs.rendering import FrameRenderer
 from simgap.errors import MachineError
-from simgap.machine import load_compiler_before_gl
 
 HEADLIGHT = 3e4
 """Lux of a headlight of MuJoCo's brightness 1."""

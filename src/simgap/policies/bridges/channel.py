@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from simgap.child import one_line
+from simgap.compute.child import one_line
 from simgap.errors import DataError, MachineError, TrialFault, UsageError
 from simgap.policies.bridges.policy_file import PolicyFile
 from simgap.trust import require_allowed

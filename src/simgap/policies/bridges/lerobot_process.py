@@ -11,9 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simgap.child import Child, UnaskedError, ask_program, one_line, parent_to_die_with
+from simgap.compute.child import Child, UnaskedError, ask_program, one_line, parent_to_die_with
+from simgap.compute.machine import worker_environment
 from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UsageError
-from simgap.machine import worker_environment
 from simgap.policies.bridges import lerobot_worker
 from simgap.policies.bridges.lerobot_worker import PREFIX, FrameError, lengths, pack, unpack
 from simgap.trust import require_allowed

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgap.conventions import NATURAL_RANGE, ActionSpec, Dimension, Reference
-from simgap.episodes.statistics_files import StatisticsBlock, read_statistics
+from simgap.episodes.statistics.files import StatisticsBlock, read_statistics
 from simgap.errors import DataError, UsageError, did_you_mean
 from simgap.provenance import content_hash
 

@@ -1,0 +1,1 @@
+"""Tables of trials as people keep them."""

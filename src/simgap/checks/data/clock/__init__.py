@@ -1,0 +1,1 @@
+"""Timestamps, rates, gaps and repeated frames."""

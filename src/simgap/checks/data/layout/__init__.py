@@ -1,0 +1,1 @@
+"""Files, index rows, columns and names."""

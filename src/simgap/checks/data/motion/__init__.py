@@ -1,0 +1,1 @@
+"""What joints are told against what they do."""

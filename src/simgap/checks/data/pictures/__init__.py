@@ -1,0 +1,1 @@
+"""Stored and decoded pictures."""

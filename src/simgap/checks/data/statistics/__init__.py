@@ -1,0 +1,1 @@
+"""Stored statistics against the data and against themselves."""

@@ -1,0 +1,1 @@
+"""Is the policy given what it was trained on."""

@@ -1,0 +1,56 @@
+"""Evaluation: are the trials fit to be counted at all?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.statistics import what_n_cannot_show
+from simgap.trials.batch import TrialResult
+
+VOID_LIMIT = 0.25
+"""Share of void trials above which a set says more about the set-up than about the policy."""
+MIN_TRIALS = 8
+
+
+def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: frozenset[int], screen_seeds: frozenset[int]) -> CheckResult:
+    """Check counts, voids, and that no seed serves two purposes.
+
+    Args:
+        sets: name of a trial set -> its results.
+        training_seeds: seeds of the episodes the policy was trained on.
+        screen_seeds: seeds the policy was screened on.
+    """
+    problems: list[str] = []
+    few: list[tuple[int, str]] = []
+    for name, results in sets.items():
+        counted = [r for r in results if not r.outcome.is_void]
+        voids = len(results) - len(counted)
+        if results and voids / len(results) > VOID_LIMIT:
+            reasons = Counter(r.outcome.detail for r in results if r.outcome.is_void).most_common(1)[0][0]
+            problems.append(f"{voids} of {len(results)} trials of {name} are void (mostly: {reasons})")
+        if len(counted) < MIN_TRIALS:
+            few.append((len(counted), name))
+        again = [s for s, count in Counter(r.seed for r in results).items() if count > 1]
+        if again:
+            problems.append(f"{len(again)} initial conditions of {name} were counted twice")
+        leaked = {r.seed for r in results} & (training_seeds | screen_seeds)
+        if leaked and not name.startswith("replay"):
+            problems.append(f"{len(leaked)} seeds of {name} were also trained or screened on")
+    shared = [s for s, count in Counter(s for results in sets.values() for s in {r.seed for r in results}).items() if count > 1]
+    if shared:
+        problems.append(f"{len(shared)} initial conditions stand in more than one set")
+    if training_seeds & screen_seeds:
+        problems.append(f"{len(training_seeds & screen_seeds)} seeds of the screen were also trained on")
+    n = sum(not r.outcome.is_void for results in sets.values() for r in results)
+    base: dict[str, Any] = {"family": Family.EVALUATION, "name": "counts, voids, seeds", "n": n, "numbers": {"problems": problems}}
+    if problems:
+        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EVALUATION, sentence=f"The evaluation is not fit to be read: {'; '.join(problems)}.")
+    if few or not sets:
+        least, name = min(few, default=(0, "the evaluation"))
+        text = f"Of {name} {least} trials count, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
+        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=MIN_TRIALS - least, sentence=text)
+    voids = sum(r.outcome.is_void for results in sets.values() for r in results)
+    return CheckResult(**base, verdict=Verdict.OK, sentence=f"{n} trials count, {voids} are void with a reason, and no seed serves two purposes.")

@@ -1,0 +1,1 @@
+"""Are the chunks executed as they should be."""

@@ -1,0 +1,1 @@
+"""Do the robot's cameras see what the simulator's see."""

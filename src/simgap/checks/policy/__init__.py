@@ -1,0 +1,1 @@
+"""The policy itself, blamed last."""

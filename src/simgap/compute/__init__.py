@@ -1,0 +1,1 @@
+"""The machine room: workers, Ray, caches, locks, child processes and signals."""

@@ -1,0 +1,1 @@
+"""Convert, merge, split and recompute whole datasets."""

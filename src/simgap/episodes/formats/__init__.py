@@ -1,0 +1,1 @@
+"""How episodes lie on disk, ours and other people's; read only."""

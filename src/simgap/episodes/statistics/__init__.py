@@ -1,0 +1,1 @@
+"""Exact statistics and the files that hold them."""

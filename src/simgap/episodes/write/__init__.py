@@ -1,0 +1,1 @@
+"""Episodes to disk, one file at a time."""

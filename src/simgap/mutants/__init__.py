@@ -1,0 +1,1 @@
+"""Known-bads: one planted fault each."""
