@@ -1,8 +1,8 @@
 """Can a memoryless student learn what the arm's teachers do, and what does averaging cost where there are two ways?
 
-The student is a small network that sees numbers instead of pictures (encoders, where things are), so that what it cannot learn is
-the teacher's fault and not the eyes'. It predicts chunks of ten actions and is run by four executors. A policy of an L1 loss learns
-the median, one of an L2 loss the mean of the demonstrations.
+The student is a small network that sees numbers instead of pictures (encoders, where things are), so that
+what it cannot learn is the teacher's fault and not the eyes'. It predicts chunks of ten actions and is run by
+four executors. A policy of an L1 loss learns the median, one of an L2 loss the mean of the demonstrations.
 
     python benchmarks/arm_students.py arm-place --seconds 120
     python benchmarks/arm_students.py arm-pass --loss l2 --seconds 60
@@ -42,7 +42,10 @@ def features(env: ArmEnv, state: NDArray[np.float32]) -> NDArray[np.float32]:
         axes = world.data.xmat[world.cube_body[0]].reshape(3, 3)
         flat = int(np.argmin(np.abs(axes[2])))
         yaw = math.atan2(axes[1, flat], axes[0, flat])
-        parts += [(world.cube_position(0) - [0.18, 0.0, 0.03]) / 0.05, np.array([math.sin(4 * yaw), math.cos(4 * yaw)])]
+        parts += [
+            (world.cube_position(0) - [0.18, 0.0, 0.03]) / 0.05,
+            np.array([math.sin(4 * yaw), math.cos(4 * yaw)]),
+        ]
     parts += [(world.fixture_position(name)[:2] - [0.1, 0.0]) / 0.1 for name in world.fixture_body]
     return np.concatenate(parts).astype(np.float32)
 
@@ -116,16 +119,24 @@ def run(env: ArmEnv, predict: Predict, executor: str, seed: int) -> str:
             action = np.mean([chunk[len(chunks) - 1 - k] for k, chunk in enumerate(chunks)], axis=0)
         else:
             if not queue:
-                queue = list(predict(features(env, obs["state"]))[: {"latest": 1, "receding": 5, "chunk": CHUNK}[executor]])
+                queue = list(
+                    predict(features(env, obs["state"]))[
+                        : {"latest": 1, "receding": 5, "chunk": CHUNK}[executor]
+                    ]
+                )
             action = queue.pop(0)
-        obs, _, _, _, info = env.step(np.clip(action, env.action_spec.low, env.action_spec.high).astype(np.float32))
+        obs, _, _, _, info = env.step(
+            np.clip(action, env.action_spec.low, env.action_spec.high).astype(np.float32)
+        )
         if "outcome" in info:
             return " ".join(filter(None, (str(info["outcome"]), info.get("mode", ""))))
 
 
 def main() -> None:
     """Print what became of the student under each executor."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("env", choices=("arm-pick", "arm-place", "arm-pass"))
     parser.add_argument("--loss", choices=("l1", "l2"), default="l1")
     parser.add_argument("--episodes", type=int, default=400)
@@ -139,8 +150,13 @@ def main() -> None:
     x, y = demonstrate(env, args.episodes)
     predict = fit(x, y, args.loss, args.seconds)
     for executor in ("latest", "receding", "chunk", "ensemble"):
-        seen = Counter(run(env, predict, executor, seed_of(Purpose.SELECT, 0, index)) for index in range(args.n))
-        print(f"{args.env} {args.loss} {executor}: " + ", ".join(f"{n} {what}" for what, n in seen.most_common()))
+        seen = Counter(
+            run(env, predict, executor, seed_of(Purpose.SELECT, 0, index)) for index in range(args.n)
+        )
+        print(
+            f"{args.env} {args.loss} {executor}: "
+            + ", ".join(f"{n} {what}" for what, n in seen.most_common())
+        )
 
 
 if __name__ == "__main__":

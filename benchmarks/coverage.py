@@ -34,12 +34,16 @@ def measured(row: Row, effort: Effort) -> tuple[Measured, int]:
 
 def line(row: Row, worst: Measured, truths: int) -> str:
     """Return the table's line of a row."""
-    name = f"`{row.names[0]}`" + (f" (also {', '.join(f'`{n}`' for n in row.names[1:])})" if len(row.names) > 1 else "")
+    name = f"`{row.names[0]}`" + (
+        f" (also {', '.join(f'`{n}`' for n in row.names[1:])})" if len(row.names) > 1 else ""
+    )
     promise = f"covers {row.promise:g}" if row.is_interval else f"errs at most {row.promise:g}"
     found = f"{worst.share:.3f}" + (f" ± {worst.error:.3f}" if worst.draws else "")
     how = f"{worst.draws} simulated of each" if worst.draws else "enumerated"
     verdict = "kept" if row.documented is None else f"not kept; its docstring says {row.documented:g}"
-    return f"| {name} | {row.what} | {promise} | {found} | {worst.truth} | {truths} truths, {how} | {verdict} |"
+    return (
+        f"| {name} | {row.what} | {promise} | {found} | {worst.truth} | {truths} truths, {how} | {verdict} |"
+    )
 
 
 def page(rows: Sequence[tuple[Row, Measured, int]], seconds: float) -> str:
@@ -49,19 +53,34 @@ def page(rows: Sequence[tuple[Row, Measured, int]], seconds: float) -> str:
         [
             "# What every interval covers, and how often every test errs",
             "",
-            "Each public interval and test of `simgap.statistics`, and those that other packages compute, under its *least favourable* truth of those tried:",
-            "rates from .01 to 1, from 5 trials on. An interval keeps its promise when it covers within a point of it there; where one does not, its",
-            "docstring says the figure. ± is the standard error of the simulation. An undefined interval claims nothing and counts as covering. Made by",
+            (
+                "Each public interval and test of `simgap.statistics`, and those that other packages compute,"
+                " under its *least favourable* truth of those tried:"
+            ),
+            (
+                "rates from .01 to 1, from 5 trials on. An interval keeps its promise when it covers within a"
+                " point of it there; where one does not, its"
+            ),
+            (
+                "docstring says the figure. ± is the standard error of the simulation. An undefined interval"
+                " claims nothing and counts as covering. Made by"
+            ),
             "",
             "    python benchmarks/coverage.py --page docs/studies/coverage.md",
             "",
-            f"in {seconds / 60:.0f} minutes on one CPU core. The same rows run small with the tests and at this size with `make thorough`.",
+            (
+                f"in {seconds / 60:.0f} minutes on one CPU core. The same rows run small with the tests and"
+                " at this size with `make thorough`."
+            ),
             "",
             "| function | what | promise | worst measured | under | of | |",
             "|---|---|---|---|---|---|---|",
             *(line(*found) for found in rows),
             "",
-            f"Rows that neither keep their promise nor say so: {', '.join(r.names[0] for r in broken) or 'none'}.",
+            (
+                "Rows that neither keep their promise nor say so:"
+                f" {', '.join(r.names[0] for r in broken) or 'none'}."
+            ),
             "",
         ]
     )
@@ -69,10 +88,17 @@ def page(rows: Sequence[tuple[Row, Measured, int]], seconds: float) -> str:
 
 def main() -> None:
     """Measure every row and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--page", type=Path, help="write the page here")
     parser.add_argument("--only", default="", help="rows whose first name contains this")
-    parser.add_argument("--draws", type=int, default=TABLE.draws, help="data sets simulated of each truth, for a cheap function")
+    parser.add_argument(
+        "--draws",
+        type=int,
+        default=TABLE.draws,
+        help="data sets simulated of each truth, for a cheap function",
+    )
     options = parser.parse_args()
     began, found = time.process_time(), []
     for row in ROWS:
@@ -80,7 +106,12 @@ def main() -> None:
             started = time.process_time()
             worst, truths = measured(row, Effort(draws=options.draws))
             found.append((row, worst, truths))
-            print(line(row, worst, truths), f"{time.process_time() - started:.1f} s", "" if row.holds(worst) else "BROKEN", flush=True)
+            print(
+                line(row, worst, truths),
+                f"{time.process_time() - started:.1f} s",
+                "" if row.holds(worst) else "BROKEN",
+                flush=True,
+            )
     if options.page:
         options.page.write_text(page(found, time.process_time() - began), encoding="utf-8")
 

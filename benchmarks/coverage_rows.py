@@ -27,7 +27,11 @@ class Measured:
     @property
     def error(self) -> float:
         """Standard error of the simulation, 0 of an enumeration."""
-        return math.sqrt(max(self.share * (1 - self.share), 1 / (self.draws + 1)) / self.draws) if self.draws else 0.0
+        return (
+            math.sqrt(max(self.share * (1 - self.share), 1 / (self.draws + 1)) / self.draws)
+            if self.draws
+            else 0.0
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,9 @@ def holds_inside(ends: Ends, truth: float) -> bool:
     return low is None or high is None or low - 1e-9 <= truth <= high + 1e-9
 
 
-def one_rate(method: Callable[[int, int], Any], sizes: Sequence[int]) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
+def one_rate(
+    method: Callable[[int, int], Any], sizes: Sequence[int]
+) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
     """Enumerate the coverage of an interval of one rate."""
 
     def measure(effort: Effort, rng: np.random.Generator) -> Iterator[Measured]:
@@ -95,7 +101,9 @@ def one_rate(method: Callable[[int, int], Any], sizes: Sequence[int]) -> Callabl
             ends = [ends_of(method(k, n)) for k in range(n + 1)]
             for p in (*RATES, *(() if effort.is_small else np.linspace(0.005, 0.995, 199))):
                 inside = np.array([holds_inside(e, p) for e in ends])
-                yield Measured(truth=f"rate {p:.3g}, n = {n}", share=float(binom.pmf(np.arange(n + 1), n, p) @ inside))
+                yield Measured(
+                    truth=f"rate {p:.3g}, n = {n}", share=float(binom.pmf(np.arange(n + 1), n, p) @ inside)
+                )
 
     return measure
 
@@ -111,7 +119,9 @@ def ever(rejects: Callable[[np.ndarray, int], np.ndarray], p: float, n_max: int)
     return lost
 
 
-def two_rates(method: Callable[[int, int, int, int], Any], sizes: Sequence[tuple[int, int]]) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
+def two_rates(
+    method: Callable[[int, int, int, int], Any], sizes: Sequence[tuple[int, int]]
+) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
     """Enumerate the coverage of an interval of a difference of two independent rates."""
 
     def measure(effort: Effort, rng: np.random.Generator) -> Iterator[Measured]:
@@ -120,30 +130,61 @@ def two_rates(method: Callable[[int, int, int, int], Any], sizes: Sequence[tuple
             for p1 in RATES:
                 for p2 in RATES:
                     inside = np.array([[holds_inside(e, p1 - p2) for e in row] for row in ends])
-                    share = binom.pmf(np.arange(n1 + 1), n1, p1) @ inside @ binom.pmf(np.arange(n2 + 1), n2, p2)
+                    share = (
+                        binom.pmf(np.arange(n1 + 1), n1, p1) @ inside @ binom.pmf(np.arange(n2 + 1), n2, p2)
+                    )
                     yield Measured(truth=f"{p1:g} against {p2:g}, n = {n1} and {n2}", share=float(share))
 
     return measure
 
 
 def two_rate_test(
-    p_value: Callable[[int, int, int, int], float], sizes: Sequence[tuple[int, int]], level: float, *, margin: float = 0.0
+    p_value: Callable[[int, int, int, int], float],
+    sizes: Sequence[tuple[int, int]],
+    level: float,
+    *,
+    margin: float = 0.0,
 ) -> Callable[..., Iterator[Measured]]:
     """Enumerate the error of a test of two independent rates that differ by ``-margin``."""
 
     def measure(effort: Effort, rng: np.random.Generator) -> Iterator[Measured]:
         for n1, n2 in sizes[:1] if effort.is_small else sizes:
-            rejected = np.array([[p_value(a, n1, b, n2) <= level for b in range(n2 + 1)] for a in range(n1 + 1)])
+            rejected = np.array(
+                [[p_value(a, n1, b, n2) <= level for b in range(n2 + 1)] for a in range(n1 + 1)]
+            )
             for p in RATES:
                 if p - margin < 0:
                     continue
-                share = binom.pmf(np.arange(n1 + 1), n1, p - margin) @ rejected @ binom.pmf(np.arange(n2 + 1), n2, p)
-                yield Measured(truth=f"both {p:g}, n = {n1} and {n2}" if not margin else f"{p - margin:.3g} against {p:g}, n = {n1}", share=float(share))
+                share = (
+                    binom.pmf(np.arange(n1 + 1), n1, p - margin)
+                    @ rejected
+                    @ binom.pmf(np.arange(n2 + 1), n2, p)
+                )
+                yield Measured(
+                    truth=(
+                        f"both {p:g}, n = {n1} and {n2}"
+                        if not margin
+                        else f"{p - margin:.3g} against {p:g}, n = {n1}"
+                    ),
+                    share=float(share),
+                )
 
     return measure
 
 
-PAIRS = ((0.0, 0.01), (0.01, 0.01), (0.05, 0.05), (0.0, 0.05), (0.1, 0.1), (0.1, 0.3), (0.25, 0.25), (0.45, 0.05), (0.5, 0.5), (0.9, 0.1), (0.01, 0.95))
+PAIRS = (
+    (0.0, 0.01),
+    (0.01, 0.01),
+    (0.05, 0.05),
+    (0.0, 0.05),
+    (0.1, 0.1),
+    (0.1, 0.3),
+    (0.25, 0.25),
+    (0.45, 0.05),
+    (0.5, 0.5),
+    (0.9, 0.1),
+    (0.01, 0.95),
+)
 """Chances that only the new arm, and only the old one, solves a pair."""
 
 
@@ -160,12 +201,17 @@ def discordant_law(n: int, up: float, down: float) -> np.ndarray:
     possible = rest >= 0
     safe = np.where(possible, rest, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = [np.where(k > 0, k * np.log(p), 0.0) for k, p in ((b, up), (c, down), (safe, max(1 - up - down, 0.0)))]
+        terms = [
+            np.where(k > 0, k * np.log(p), 0.0)
+            for k, p in ((b, up), (c, down), (safe, max(1 - up - down, 0.0)))
+        ]
     law = np.exp(logs[n] - logs[b] - logs[c] - logs[safe] + sum(terms))
     return np.where(possible, law, 0.0)
 
 
-def pairs_interval(method: Callable[[int, int, int], Ends], sizes: Sequence[int]) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
+def pairs_interval(
+    method: Callable[[int, int, int], Ends], sizes: Sequence[int]
+) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
     """Enumerate the coverage of an interval of a paired difference that depends on the discordant pairs and n."""
 
     def measure(effort: Effort, rng: np.random.Generator) -> Iterator[Measured]:
@@ -179,7 +225,9 @@ def pairs_interval(method: Callable[[int, int, int], Ends], sizes: Sequence[int]
     return measure
 
 
-def pairs_test(p_value: Callable[[int, int], float], sizes: Sequence[int], level: float) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
+def pairs_test(
+    p_value: Callable[[int, int], float], sizes: Sequence[int], level: float
+) -> Callable[[Effort, np.random.Generator], Iterator[Measured]]:
     """Enumerate the error of a paired test on equal arms."""
 
     def measure(effort: Effort, rng: np.random.Generator) -> Iterator[Measured]:
@@ -187,7 +235,10 @@ def pairs_test(p_value: Callable[[int, int], float], sizes: Sequence[int], level
             rejected = [(b, c) for b in range(n + 1) for c in range(n + 1 - b) if p_value(b, c) <= level]
             for half in (0.005, 0.05, 0.15, 0.25, 0.5):
                 law = discordant_law(n, half, half)
-                yield Measured(truth=f"{n} pairs, {2 * half:g} discordant", share=float(sum(law[b, c] for b, c in rejected)))
+                yield Measured(
+                    truth=f"{n} pairs, {2 * half:g} discordant",
+                    share=float(sum(law[b, c] for b, c in rejected)),
+                )
 
     return measure
 

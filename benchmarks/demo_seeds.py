@@ -19,7 +19,9 @@ from typing import Any
 
 def main() -> None:
     """Run or find every seed and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", default="0-9", help="first-last, or one number")
     parser.add_argument("--gap", default="random")
     parser.add_argument("--quick", action="store_true")
@@ -28,13 +30,17 @@ def main() -> None:
     first, _, last = options.seeds.partition("-")
     rows = [run(seed, options) for seed in range(int(first), int(last or first) + 1)]
     sys.stdout.write(
-        "| seed | sealed | diagnosed | sim screen | turn 1 | turn 2 | paired difference, 95 % interval | minutes |\n|---|---|---|---|---|---|---|---|\n"
+        "| seed | sealed | diagnosed | sim screen | turn 1 | turn 2 | paired difference, 95 % interval |"
+        " minutes |\n|---|---|---|---|---|---|---|---|\n"
     )
     for row in rows:
         sys.stdout.write("| " + " | ".join(row["cells"]) + " |\n")
     named = sum(r["agrees"] for r in rows)
     tried = [r for r in rows if r["better"] is not None]
-    sys.stdout.write(f"\nnamed the sealed gap: {named} of {len(rows)}; turn 2 better: {sum(r['better'] for r in tried)} of {len(tried)} that had one\n")
+    sys.stdout.write(
+        f"\nnamed the sealed gap: {named} of {len(rows)}; turn 2 better: {sum(r['better'] for r in tried)} of"
+        f" {len(tried)} that had one\n"
+    )
 
 
 def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -57,12 +63,18 @@ def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
         str(options.out / "cache"),
     ]
     began = time.monotonic()
-    done = subprocess.run([*command, *(["--quick"] if options.quick else [])], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [*command, *(["--quick"] if options.quick else [])], stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode not in (0, 1):
         raise SystemExit(f"seed {seed} ended with code {done.returncode}; its message is above")
     document = json.loads(done.stdout)
     paired, screen = document["paired_difference"], document["turn_1"]["screens"][0]
-    interval = "none" if paired is None else f"{100 * paired['point']:+.0f} ({100 * paired['low']:+.0f} to {100 * paired['high']:+.0f})"
+    interval = (
+        "none"
+        if paired is None
+        else f"{100 * paired['point']:+.0f} ({100 * paired['low']:+.0f} to {100 * paired['high']:+.0f})"
+    )
     cells = [
         str(seed),
         ", ".join(filter(None, (document["seal"]["gap"]["kind"], document["seal"]["gap"]["joint"]))),
@@ -73,7 +85,11 @@ def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
         interval,
         f"{(time.monotonic() - began) / 60:.1f}",
     ]
-    return {"cells": cells, "agrees": bool(document["diagnosis_agrees"]), "better": document["turn_2_is_better"]}
+    return {
+        "cells": cells,
+        "agrees": bool(document["diagnosis_agrees"]),
+        "better": document["turn_2_is_better"],
+    }
 
 
 def _rate(turn: dict[str, Any] | None) -> str:

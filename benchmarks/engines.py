@@ -23,7 +23,9 @@ from simgap.teachers import Abstain, make_teacher
 
 def main() -> None:
     """Print one line an env, preset and engine, and the ratio of their times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--envs", nargs="+", default=["arm-pick", "car-goal"])
     parser.add_argument("--presets", nargs="+", default=["nominal"])
     parser.add_argument("--engines", nargs="+", default=["mujoco", "drake"])
@@ -31,15 +33,24 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.envs:
         for preset in options.presets:
-            results = {engine: _play(make_env(name, image_size=16, render=False, engine=engine), preset, options.n) for engine in options.engines}
+            results = {
+                engine: _play(make_env(name, image_size=16, render=False, engine=engine), preset, options.n)
+                for engine in options.engines
+            }
             first, *others = results.values()
             for engine, (outcomes, steps, seconds) in results.items():
                 counts = Counter(outcomes)
                 rate = clopper_pearson(counts.pop("success", 0), len(outcomes))
-                print(f"{name} {preset} {engine:7s} {rate}; {dict(counts) or 'no failures'}; {steps:.1f} steps, {1e3 * seconds:.0f} ms an episode")
+                print(
+                    f"{name} {preset} {engine:7s} {rate}; {dict(counts) or 'no failures'}; {steps:.1f} steps,"
+                    f" {1e3 * seconds:.0f} ms an episode"
+                )
             for outcomes, _, seconds in others:
                 apart = sum(a != b for a, b in zip(first[0], outcomes, strict=True))
-                print(f"    other outcome on {apart} of {len(outcomes)} seeds, {seconds / first[2]:.1f} times as long")
+                print(
+                    f"    other outcome on {apart} of {len(outcomes)} seeds, {seconds / first[2]:.1f} times"
+                    " as long"
+                )
 
 
 def _play(env: TaskEnv, preset: str, episodes: int) -> tuple[list[str], float, float]:

@@ -29,12 +29,17 @@ RATE_HZ = 20.0
 
 def scene(rng: np.random.Generator, frames: int, size: int) -> NDArray[np.uint8]:
     """Return frames of a table with moving blocks and sensor noise, ``(T, size, size, 3)`` uint8."""
-    background = np.linspace(60, 200, size)[:, None, None] * np.ones((1, size, 3)) + rng.normal(0, 2, (size, size, 3))
+    background = np.linspace(60, 200, size)[:, None, None] * np.ones((1, size, 3)) + rng.normal(
+        0, 2, (size, size, 3)
+    )
     video = np.repeat(background[None], frames, axis=0)
     block = max(2, size // 8)
     for k in range(frames):
         for colour in ((200, 40, 40), (40, 60, 200), (90, 90, 90)):
-            x, y = (int((size - block) * (0.5 + 0.5 * np.sin(k / 9 + sum(colour) + phase))) for phase in (0.0, 1.3))
+            x, y = (
+                int((size - block) * (0.5 + 0.5 * np.sin(k / 9 + sum(colour) + phase)))
+                for phase in (0.0, 1.3)
+            )
             video[k, y : y + block, x : x + block] = colour
     return np.clip(video, 0, 255).astype(np.uint8)
 
@@ -52,7 +57,9 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--frames", type=int, default=60)
     parser.add_argument("--size", type=int, default=96)
-    parser.add_argument("--formats", action="store_true", help="measure other formats, conversion and merging instead")
+    parser.add_argument(
+        "--formats", action="store_true", help="measure other formats, conversion and merging instead"
+    )
     args = parser.parse_args()
     if args.formats:
         formats(args.episodes, args.frames)
@@ -92,7 +99,11 @@ def main() -> None:
         size = sum(p.stat().st_size for p in root.rglob("*.mp4"))
         result["bytes_per_image"] = size / images
         cpu, wall = measured(lambda: load_frames(root))
-        result |= {"first_load_images_per_cpu_s": images / cpu, "first_load_images_per_s": images / wall, "first_load_s": wall}
+        result |= {
+            "first_load_images_per_cpu_s": images / cpu,
+            "first_load_images_per_s": images / wall,
+            "first_load_s": wall,
+        }
         cpu, wall = measured(lambda: load_frames(root))
         result["later_load_s"] = wall
         table = load_frames(root)
@@ -114,25 +125,41 @@ def formats(episodes: int, frames: int) -> None:
     result: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        format_builders.write_tub(work / "tub", [(f"s{k}", frames) for k in range(episodes)], per_catalog=1000)
+        format_builders.write_tub(
+            work / "tub", [(f"s{k}", frames) for k in range(episodes)], per_catalog=1000
+        )
         for name, compressed in (("act_raw", False), ("act_jpeg", True)):
             for k in range(episodes):
-                format_builders.write_act(work / name / f"episode_{k}.hdf5", seed=k, length=frames, compressed=compressed, cameras=("front",))
+                format_builders.write_act(
+                    work / name / f"episode_{k}.hdf5",
+                    seed=k,
+                    length=frames,
+                    compressed=compressed,
+                    cameras=("front",),
+                )
         format_builders.write_robomimic(work / "robomimic", [frames] * episodes)
         maps = {"tub": KeyMap(task="drive"), "robomimic": KeyMap(dimensions={"state:*": {"unit": "m"}})}
-        images = KeyMap(rate_hz=50, task="insert", images={"front": ("rgb",)}, dimensions={"*": {"unit": "rad"}})
+        images = KeyMap(
+            rate_hz=50, task="insert", images={"front": ("rgb",)}, dimensions={"*": {"unit": "rad"}}
+        )
         for name in ("tub", "act_raw", "act_jpeg", "robomimic"):
             total, opened = episodes * frames, list[Dataset]()
             keymap = maps.get(name, images)
-            _, wall = measured(lambda: opened.append(open_dataset(work / name, keymap)))  # noqa: B023, called at once
+            _, wall = measured(lambda: opened.append(open_dataset(work / name, keymap)))  # noqa: B023
             row = {"open_s": wall}
             before = peak_mib()
             cpu, wall = measured(lambda: load_frames(opened[0]))  # noqa: B023
-            row |= {"first_load_frames_per_cpu_s": total / cpu, "first_load_s": wall, "first_load_peak_mib": peak_mib() - before}
+            row |= {
+                "first_load_frames_per_cpu_s": total / cpu,
+                "first_load_s": wall,
+                "first_load_peak_mib": peak_mib() - before,
+            }
             row["later_load_s"] = measured(lambda: load_frames(opened[0]))[1]  # noqa: B023
             cpu, wall = measured(lambda: convert_dataset(opened[0], work / f"{name}-a", Target(codec="h264")))  # noqa: B023
             row |= {"convert_frames_per_cpu_s": total / cpu, "convert_s": wall}
-            convert_dataset(opened[0], work / f"{name}-b", Target(codec="h264", episodes=tuple(reversed(range(episodes)))))
+            convert_dataset(
+                opened[0], work / f"{name}-b", Target(codec="h264", episodes=tuple(reversed(range(episodes))))
+            )
             pair = [open_dataset(work / f"{name}-{side}") for side in "ab"]
             cpu, wall = measured(lambda: merge_datasets(pair, work / f"{name}-m"))  # noqa: B023
             result[name] = row | {"merge_frames_per_cpu_s": 2 * total / cpu, "merge_s": wall}

@@ -1,7 +1,8 @@
 """Pooled statistics of a million frames: how far from numpy on all of them at once, and how much memory.
 
-Every way of working them out runs in a process of its own, so that its peak memory is its own. Frames are made batch by batch
-from seeds and never held by the streaming side: six joints in float32, a clock in float64, a counter in int64, and small images.
+Every way of working them out runs in a process of its own, so that its peak memory is its own. Frames are
+made batch by batch from seeds and never held by the streaming side: six joints in float32, a clock in
+float64, a counter in int64, and small images.
 
     python benchmarks/exact_statistics.py
 """
@@ -20,24 +21,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.episodes.statistics.exact import QUANTILES, STATISTICS, StreamingStatistics, image_histogram, image_statistics
+from simgap.episodes.statistics.exact import (
+    QUANTILES,
+    STATISTICS,
+    StreamingStatistics,
+    image_histogram,
+    image_statistics,
+)
 
 BATCH = 10_000
 COLUMNS = ("joints", "clock", "counter", "padded")
 
 
-def batches(frames: int, size: int) -> Iterator[tuple[dict[str, NDArray[Any]], NDArray[np.bool_], NDArray[np.uint8]]]:
+def batches(
+    frames: int, size: int
+) -> Iterator[tuple[dict[str, NDArray[Any]], NDArray[np.bool_], NDArray[np.uint8]]]:
     """Yield columns, which rows of ``padded`` are no padding, and images ``(n, size, size, 3)``."""
     for start in range(0, frames, BATCH):
         rng = np.random.default_rng(start)
         n = min(BATCH, frames - start)
         columns = {
-            "joints": (rng.normal(size=(n, 6)) * [1, 5, 20, 60, 90, 0.01] + [0, 30, -45, 70, 5, 50]).astype(np.float32),
+            "joints": (
+                (rng.normal(size=(n, 6)) * [1, 5, 20, 60, 90, 0.01] + [0, 30, -45, 70, 5, 50]).astype(
+                    np.float32
+                )
+            ),
             "clock": (start + np.arange(n)) / 20.0 + rng.uniform(0, 0.01, n),
             "counter": start + np.arange(n),
             "padded": rng.lognormal(0, 3, (n, 2)).astype(np.float32),
         }
-        yield columns, rng.uniform(size=n) < 0.8, rng.integers(0, 1 + rng.integers(255), (n, size, size, 3), dtype=np.uint8)
+        yield (
+            columns,
+            rng.uniform(size=n) < 0.8,
+            rng.integers(0, 1 + rng.integers(255), (n, size, size, 3), dtype=np.uint8),
+        )
 
 
 def streamed(frames: int, size: int) -> dict[str, Any]:
@@ -55,7 +72,10 @@ def streamed(frames: int, size: int) -> dict[str, Any]:
 def pooled(frames: int, size: int) -> dict[str, Any]:
     """Return the same from numpy, with everything in memory."""
     made = list(batches(frames, size))
-    tables: dict[str, NDArray[Any]] = {name: np.concatenate([c[name][v] if name == "padded" else c[name] for c, v, _ in made]) for name in COLUMNS}
+    tables: dict[str, NDArray[Any]] = {
+        name: np.concatenate([c[name][v] if name == "padded" else c[name] for c, v, _ in made])
+        for name in COLUMNS
+    }
     tables["images"] = np.concatenate([i.reshape(-1, 3) for _, _, i in made])
     result: dict[str, Any] = {}
     for name, table in tables.items():
@@ -63,7 +83,12 @@ def pooled(frames: int, size: int) -> dict[str, Any]:
         wide = table.reshape(len(table), -1)
         found: dict[str, list[float]] = {key: [] for key in STATISTICS}
         for values in (wide[:, k].astype(np.float64) / scale for k in range(wide.shape[1])):
-            for key, value in (("min", values.min()), ("max", values.max()), ("mean", values.mean()), ("std", values.std())):
+            for key, value in (
+                ("min", values.min()),
+                ("max", values.max()),
+                ("mean", values.mean()),
+                ("std", values.std()),
+            ):
                 found[key].append(float(value))
             for key, q in QUANTILES.items():
                 found[key].append(float(np.quantile(values, q)))
@@ -73,8 +98,19 @@ def pooled(frames: int, size: int) -> dict[str, Any]:
 
 def measured(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run one way in a process of its own; return its answer, seconds and peak memory in MiB."""
-    command = [sys.executable, __file__, "--way", way, "--frames", str(options.frames), "--image-size", str(options.image_size)]
-    answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    command = [
+        sys.executable,
+        __file__,
+        "--way",
+        way,
+        "--frames",
+        str(options.frames),
+        "--image-size",
+        str(options.image_size),
+    ]
+    answer: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
     return answer
 
 
@@ -96,7 +132,10 @@ def main() -> None:
     print(f"{options.frames} frames, images of {options.image_size} px")
     for way in ("streamed", "pooled"):
         extra = runs[way]["peak_mib"] - runs["nothing"]["peak_mib"]
-        print(f"{way:9s} {runs[way]['cpu_s']:6.1f} s, peak {runs[way]['peak_mib']:6.0f} MiB, {extra:.0f} MiB above an idle process")
+        print(
+            f"{way:9s} {runs[way]['cpu_s']:6.1f} s, peak {runs[way]['peak_mib']:6.0f} MiB, {extra:.0f} MiB"
+            " above an idle process"
+        )
     for name in (*COLUMNS, "images"):
         errors = {}
         for key in STATISTICS:
@@ -104,7 +143,10 @@ def main() -> None:
             errors[key] = float((np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-300)).max())
         exact = [key for key, error in errors.items() if error == 0]
         rest = ", ".join(f"{key} {error:.1e}" for key, error in errors.items() if error)
-        print(f"{name:9s} exact: {', '.join(exact) or 'none'}" + (f"; largest relative error: {rest}" if rest else ""))
+        print(
+            f"{name:9s} exact: {', '.join(exact) or 'none'}"
+            + (f"; largest relative error: {rest}" if rest else "")
+        )
 
 
 if __name__ == "__main__":

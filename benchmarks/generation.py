@@ -1,12 +1,13 @@
 """Teacher episodes a second on one core, against the least that any generator of these frames must do.
 
-The limit is MuJoCo alone: the same actions from the same conditions, stepped, drawn and read back, nothing recorded. Ours is
-the whole of ``generate``: teacher, noise, judge, attempts thrown away, video encoding, parquet, syncs, statistics, fingerprint.
-They alternate in one run on one core, so that a busy machine slows both; CPU times are steadier where others use the core too.
+The limit is MuJoCo alone: the same actions from the same conditions, stepped, drawn and read back, nothing
+recorded. Ours is the whole of ``generate``: teacher, noise, judge, attempts thrown away, video encoding,
+parquet, syncs, statistics, fingerprint. They alternate in one run on one core, so that a busy machine slows
+both; CPU times are steadier where others use the core too.
 
-The last lines say what randomising costs: frames a second under a preset against ``nominal``, in short turns. ``wide`` also moves the
-plant, which makes episodes longer and the teacher fail more often; ``looks`` is ``nominal`` with the lamps, colours, cameras and
-sensor noise of ``wide`` alone.
+The last lines say what randomising costs: frames a second under a preset against ``nominal``, in short turns.
+``wide`` also moves the plant, which makes episodes longer and the teacher fail more often; ``looks`` is
+``nominal`` with the lamps, colours, cameras and sensor noise of ``wide`` alone.
 
     python benchmarks/generation.py
 """
@@ -37,7 +38,14 @@ from simgap.envs.factors import FactorRanges  # noqa: E402
 from simgap.episodes.reader import open_dataset  # noqa: E402
 from simgap.episodes.write.encoders import CODECS  # noqa: E402
 from simgap.teachers import make_teacher  # noqa: E402
-from simgap.teachers.generation import BATCH, GenerateSpec, _Maker, dataset_spec, generate, recorded_env  # noqa: E402
+from simgap.teachers.generation import (  # noqa: E402
+    BATCH,
+    GenerateSpec,
+    _Maker,
+    dataset_spec,
+    generate,
+    recorded_env,
+)
 from simgap.types import Episode  # noqa: E402
 
 BATCHES = 12
@@ -65,7 +73,12 @@ class Round:
 def main() -> None:
     """Print the limit, our rate, their ratio, and what looks cost."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=256, help="episodes a round; opening env, GL context and folder counts as ours")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=256,
+        help="episodes a round; opening env, GL context and folder counts as ours",
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--codec", choices=CODECS, default="h264")
@@ -73,7 +86,13 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     raw = _Raw(options.image_size)
-    spec = GenerateSpec(env="arm-pick", episodes=options.episodes, ranges=ARM_PRESETS["nominal"], image_size=options.image_size, codec=options.codec)
+    spec = GenerateSpec(
+        env="arm-pick",
+        episodes=options.episodes,
+        ranges=ARM_PRESETS["nominal"],
+        image_size=options.image_size,
+        codec=options.codec,
+    )
     ranges = {"nominal": ARM_PRESETS["nominal"], "looks": _looks(), "wide": ARM_PRESETS["wide"]}
     _round(raw, replace(spec, episodes=1, seed=-1))  # warm-up: lazy imports, drivers, codecs
     gc.freeze()  # as a worker does
@@ -81,18 +100,36 @@ def main() -> None:
     for seed in range(options.rounds):
         for name, r in ranges.items():
             rounds[name].append(_round(raw, replace(spec, ranges=r, seed=seed)))
-    print(f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of {options.episodes} episodes; medians")
+    print(
+        f"one core, {options.image_size} px, 2 cameras, {options.codec}, {options.rounds} rounds of"
+        f" {options.episodes} episodes; medians"
+    )
     for clock in ("wall", "cpu"):
         for name, made in rounds.items():
-            limit, ours = (np.array([getattr(getattr(r, side), clock) for r in made]) for side in ("limit", "ours"))
+            limit, ours = (
+                np.array([getattr(getattr(r, side), clock) for r in made]) for side in ("limit", "ours")
+            )
             alone, whole = (options.episodes / float(np.median(seconds)) for seconds in (limit, ours))
             ratio = float(np.median(limit / ours))
-            print(f"{clock:4s} {name:8s} MuJoCo alone {alone:5.1f} episodes/s   generate {whole:5.1f} episodes/s   ratio {ratio:.2f}")
+            print(
+                f"{clock:4s} {name:8s} MuJoCo alone {alone:5.1f} episodes/s   generate {whole:5.1f}"
+                f" episodes/s   ratio {ratio:.2f}"
+            )
     for name, cost in _costs(spec, {name: ranges[name] for name in ("looks", "wide")}).items():
-        print(f"cpu  {name:8s} randomising costs {cost:.1%} of nominal's frames/s, {BATCHES} batches of {BATCH} episodes in turns")
+        print(
+            f"cpu  {name:8s} randomising costs {cost:.1%} of nominal's frames/s, {BATCHES} batches of {BATCH}"
+            " episodes in turns"
+        )
     for name, made in rounds.items():
-        episodes, attempts, frames = len(made) * options.episodes, sum(r.attempts for r in made), sum(r.frames for r in made)
-        print(f"     {name:8s} {frames / episodes:.1f} frames an episode, {attempts / episodes:.2f} attempts an episode")
+        episodes, attempts, frames = (
+            len(made) * options.episodes,
+            sum(r.attempts for r in made),
+            sum(r.frames for r in made),
+        )
+        print(
+            f"     {name:8s} {frames / episodes:.1f} frames an episode, {attempts / episodes:.2f} attempts an"
+            " episode"
+        )
 
 
 def _costs(spec: GenerateSpec, others: Mapping[str, FactorRanges]) -> dict[str, float]:
@@ -115,7 +152,9 @@ def _costs(spec: GenerateSpec, others: Mapping[str, FactorRanges]) -> dict[str, 
 def _looks() -> FactorRanges:
     wide, nominal = ARM_PRESETS["wide"].ranges, ARM_PRESETS["nominal"]
     words = ("light", "hue", "grey", "camera", "image_noise")
-    return nominal.override({name: span for name, span in wide.items() if any(word in name for word in words)}, "looks")
+    return nominal.override(
+        {name: span for name, span in wide.items() if any(word in name for word in words)}, "looks"
+    )
 
 
 def _round(raw: _Raw, spec: GenerateSpec) -> Round:
@@ -145,7 +184,11 @@ class _Raw:
         self._scene = mujoco.MjvScene(model, maxgeom=200)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        self._option, self._camera, self._rect = mujoco.MjvOption(), mujoco.MjvCamera(), mujoco.MjrRect(0, 0, size, size)
+        self._option, self._camera, self._rect = (
+            mujoco.MjvOption(),
+            mujoco.MjvCamera(),
+            mujoco.MjrRect(0, 0, size, size),
+        )
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._frame = np.empty((size, size, 3), np.uint8)
 
@@ -160,7 +203,9 @@ class _Raw:
         for action in actions:
             for camera in world.camera_id.values():
                 self._camera.fixedcamid = camera
-                mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+                mujoco.mjv_updateScene(
+                    model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+                )
                 mujoco.mjr_render(self._rect, self._scene, self._context)
                 mujoco.mjr_readPixels(self._frame, None, self._rect, self._context)
             world.command(action)

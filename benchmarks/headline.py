@@ -1,14 +1,16 @@
 """The headline, whole: teacher episodes, one training, 400 rollouts on report seeds; and beside it what badly handled predictions make of the same weights.
 
-Three rows come out. ``policy``: the recipe with its executor. ``newest only``: the same weights on the same seeds, but only the first
-entry of each prediction is used (mode ``latest``). ``one camera, one step``: the same episodes and steps, trained to predict a single
-action from the first camera. Minutes are generation, decoding and training on this machine's cores, two by default; the bars are
-written below. Recipes were chosen on select seeds; the report seeds of a ``--seed`` are looked at once.
+Three rows come out. ``policy``: the recipe with its executor. ``newest only``: the same weights on the same
+seeds, but only the first entry of each prediction is used (mode ``latest``). ``one camera, one step``: the
+same episodes and steps, trained to predict a single action from the first camera. Minutes are generation,
+decoding and training on this machine's cores, two by default; the bars are written below. Recipes were chosen
+on select seeds; the report seeds of a ``--seed`` are looked at once.
 
     python benchmarks/headline.py --task arm-pick --factors nominal
     python benchmarks/headline.py --task arm-pick --factors wide --alone
 
-Killed at any moment, the same command goes on; minutes of a part that was interrupted are then said to be unknown.
+Killed at any moment, the same command goes on; minutes of a part that was interrupted are then said to be
+unknown.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ class Clock:
     def total(self, *parts: str) -> Spent | None:
         """Return the minutes of parts together, None where one is unknown."""
         known = [self.spent.get(part) for part in parts]
-        return None if None in known else Spent(*(sum(k[i] for k in known if k is not None) for i in range(2)))
+        return (
+            None if None in known else Spent(*(sum(k[i] for k in known if k is not None) for i in range(2)))
+        )
 
     def _keep(self, part: str, spent: Spent | None) -> None:
         self.spent[part] = spent
@@ -110,7 +114,9 @@ def _cpu_s() -> float:
 
 def main() -> int:
     """Print the rows of one task; 0 if the bar holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", choices=sorted({task for task, _ in RECIPES}), default="arm-pick")
     parser.add_argument("--factors", choices=sorted({factors for _, factors in RECIPES}), default="nominal")
     parser.add_argument("--seed", type=int, default=0, help="root of the training's and the report's seeds")
@@ -118,33 +124,64 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="training steps, instead of the recipe's")
     parser.add_argument("--executor", help="instead of the recipe's")
     parser.add_argument("--rollouts", type=int, default=N)
-    parser.add_argument("--select", action="store_true", help="score on select seeds: to try a recipe without spending report seeds")
+    parser.add_argument(
+        "--select",
+        action="store_true",
+        help="score on select seeds: to try a recipe without spending report seeds",
+    )
     parser.add_argument("--alone", action="store_true", help="without the two rows beside it")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/headline"))
     options = parser.parse_args()
     recipe = RECIPES.get((options.task, options.factors))
     if recipe is None:
-        parser.error(f"no recipe for {options.task} under {options.factors}; there are {', '.join(' '.join(key) for key in RECIPES)}")
+        parser.error(
+            f"no recipe for {options.task} under {options.factors}; there are"
+            f" {', '.join(' '.join(key) for key in RECIPES)}"
+        )
     if min(options.rollouts, options.cores) < 1 or options.seed < 0:
-        parser.error(f"--rollouts {options.rollouts}, --cores {options.cores}, --seed {options.seed}: counts start at 1, a seed at 0")
-    changed = {name: value for name in ("episodes", "steps", "executor") if (value := getattr(options, name)) is not None}
+        parser.error(
+            f"--rollouts {options.rollouts}, --cores {options.cores}, --seed {options.seed}: counts start at"
+            " 1, a seed at 0"
+        )
+    changed = {
+        name: value
+        for name in ("episodes", "steps", "executor")
+        if (value := getattr(options, name)) is not None
+    }
     return run(options, replace(recipe, **changed))
 
 
 def run(options: argparse.Namespace, recipe: Recipe) -> int:
     """Make the data, train, roll out and print."""
-    folder = options.out / f"{options.task}-{options.factors}-s{options.seed}-{recipe.episodes}x{recipe.steps}"
+    folder = (
+        options.out / f"{options.task}-{options.factors}-s{options.seed}-{recipe.episodes}x{recipe.steps}"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     clock = Clock(folder / "minutes.json")
     env = make_env(options.task, image_size=recipe.image_size, render=False)
     cameras = env.cameras
-    data = GenerateSpec(env=options.task, episodes=recipe.episodes, ranges=env.presets[options.factors], image_size=recipe.image_size, seed=options.seed)
+    data = GenerateSpec(
+        env=options.task,
+        episodes=recipe.episodes,
+        ranges=env.presets[options.factors],
+        image_size=recipe.image_size,
+        seed=options.seed,
+    )
     report = clock.time("generation", lambda: generate(data, folder / "data", workers=options.cores))
     length = report.frames / report.episodes
-    say(f"{options.task} {options.factors}: {report.episodes} episodes of {length:.1f} frames, {recipe.image_size} px, {len(cameras)} cameras")
+    say(
+        f"{options.task} {options.factors}: {report.episodes} episodes of {length:.1f} frames,"
+        f" {recipe.image_size} px, {len(cameras)} cameras"
+    )
     clock.time("decoding", lambda: load_frames(folder / "data"))
-    spec = TrainSpec(steps=recipe.steps, seed=options.seed, threads=options.cores, executor=recipe.executor, **recipe.training)
+    spec = TrainSpec(
+        steps=recipe.steps,
+        seed=options.seed,
+        threads=options.cores,
+        executor=recipe.executor,
+        **recipe.training,
+    )
     learn(clock, "training", folder, spec, cameras)
     rows = [score(options, env, folder / "training", recipe.executor, "policy")]
     minutes = clock.total("generation", "decoding", "training")
@@ -154,14 +191,23 @@ def run(options: argparse.Namespace, recipe: Recipe) -> int:
         learn(clock, "training-one-step", folder, one, cameras[:1])
         rows.append(score(options, env, folder / "training-one-step", "latest", "one camera, one step"))
     holds = rows[0] >= recipe.successes and minutes is not None and minutes.wall <= recipe.minutes
-    parts = ", ".join(f"{part} {'unknown' if spent is None else f'{spent.wall:.1f}'}" for part, spent in clock.spent.items())
-    said = "unknown minutes (it was interrupted)" if minutes is None else f"{minutes.wall:.1f} minutes ({minutes.cpu:.1f} of processors)"
+    parts = ", ".join(
+        f"{part} {'unknown' if spent is None else f'{spent.wall:.1f}'}" for part, spent in clock.spent.items()
+    )
+    said = (
+        "unknown minutes (it was interrupted)"
+        if minutes is None
+        else f"{minutes.wall:.1f} minutes ({minutes.cpu:.1f} of processors)"
+    )
     say(f"{recipe.episodes} episodes, {said} on {options.cores} cores: {parts}")
     bar = f"bar: >= {recipe.successes} of {N} in <= {recipe.minutes:g} minutes"
     if options.rollouts != N:
         say(f"{bar}: {options.rollouts} rollouts cannot say whether it holds")
         return 1
-    say(f"{bar}: {'holds' if holds else 'does not hold'}{' on select seeds, which the recipe may have been chosen on' if options.select else ''}")
+    say(
+        f"{bar}:"
+        f" {'holds' if holds else 'does not hold'}{' on select seeds, which the recipe may have been chosen on' if options.select else ''}"
+    )
     return 0 if holds else 1
 
 
@@ -172,7 +218,10 @@ def learn(clock: Clock, part: str, folder: Path, spec: TrainSpec, cameras: tuple
     def progress(now: Any) -> None:
         if now.step % (20 * spec.log_every) == 0:
             minutes = (time.monotonic() - began) / 60
-            say(f"  {part}: {now.step} of {now.total} steps, loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s, {minutes:.1f} min")
+            say(
+                f"  {part}: {now.step} of {now.total} steps, loss {now.loss:.4f},"
+                f" {now.observations_per_s:.0f} observations/s, {minutes:.1f} min"
+            )
 
     clock.time(part, lambda: train([table], None, spec, folder / part, progress))
 

@@ -1,7 +1,7 @@
 """The teacher's closed-form inverse kinematics against mink's differential IK on the same poses: how exact, how long.
 
-Both are asked for the same random reachable poses of the gripper pointing down; MuJoCo's forward kinematics judges. mink starts
-from the arm's home pose and steps until it is within the tolerance or out of steps.
+Both are asked for the same random reachable poses of the gripper pointing down; MuJoCo's forward kinematics
+judges. mink starts from the arm's home pose and steps until it is within the tolerance or out of steps.
 
     python benchmarks/ik.py --poses 200
 """
@@ -48,21 +48,36 @@ def main() -> None:
     for pose in poses:  # the two alternate, so that a busy machine slows both
         closed.append(_closed_form(model, pose))
         differential.append(_mink(model, pose, options.solver))
-    print(f"{len(poses)} reachable poses of the pointing-down gripper; mink from home, {options.solver}, until {TOLERANCE_M:g} m or {MAX_STEPS} steps")
+    print(
+        f"{len(poses)} reachable poses of the pointing-down gripper; mink from home, {options.solver}, until"
+        f" {TOLERANCE_M:g} m or {MAX_STEPS} steps"
+    )
     for name, rows in (("closed form", closed), ("mink", differential)):
-        metres, radians, times = (np.array([getattr(r, k) for r in rows]) for k in ("error_m", "error_rad", "time_s"))
+        metres, radians, times = (
+            np.array([getattr(r, k) for r in rows]) for k in ("error_m", "error_rad", "time_s")
+        )
         solved = int((metres < TOLERANCE_M).sum())
         print(
-            f"{name:12s} within {TOLERANCE_M:g} m: {solved}/{len(rows)}   worst {metres.max():.1e} m {radians.max():.1e} rad   "
-            f"median {1e6 * np.median(times):7.1f} us, {np.median([r.steps for r in rows]):.0f} steps"
+            f"{name:12s} within {TOLERANCE_M:g} m: {solved}/{len(rows)}   worst {metres.max():.1e} m"
+            f" {radians.max():.1e} rad   median {1e6 * np.median(times):7.1f} us,"
+            f" {np.median([r.steps for r in rows]):.0f} steps"
         )
-    print(f"mink takes {np.median([m.time_s for m in differential]) / np.median([c.time_s for c in closed]):.0f} times as long")
+    print(
+        "mink takes"
+        f" {np.median([m.time_s for m in differential]) / np.median([c.time_s for c in closed]):.0f} times as"
+        " long"
+    )
 
 
 def _reachable(rng: np.random.Generator, count: int) -> list[g.ToolPose]:
     poses: list[g.ToolPose] = []
     while len(poses) < count:
-        pose = g.ToolPose(rng.uniform(0.10, 0.28), rng.uniform(-0.16, 0.16), rng.uniform(0.01, 0.12), rng.uniform(-math.pi / 4, math.pi / 4))
+        pose = g.ToolPose(
+            rng.uniform(0.10, 0.28),
+            rng.uniform(-0.16, 0.16),
+            rng.uniform(0.01, 0.12),
+            rng.uniform(-math.pi / 4, math.pi / 4),
+        )
         try:
             g.inverse(pose, 0.0)
         except g.Unreachable:
@@ -83,7 +98,9 @@ def _error(model: Any, q: NDArray[np.float64], pose: g.ToolPose) -> tuple[float,
     mujoco.mj_kinematics(model, data)
     site = model.site("grasp").id
     turn = _rotation(pose).T @ data.site_xmat[site].reshape(3, 3)
-    return float(np.linalg.norm(data.site_xpos[site] - pose[:3])), 2 * math.asin(min(1.0, float(np.linalg.norm(turn - np.eye(3))) / math.sqrt(8)))
+    return float(np.linalg.norm(data.site_xpos[site] - pose[:3])), 2 * math.asin(
+        min(1.0, float(np.linalg.norm(turn - np.eye(3))) / math.sqrt(8))
+    )
 
 
 def _closed_form(model: Any, pose: g.ToolPose) -> Row:
@@ -106,7 +123,9 @@ def _mink(model: Any, pose: g.ToolPose, solver: str) -> Row:
     limits = [mink.ConfigurationLimit(model)]
     steps = 0
     while steps < MAX_STEPS and float(np.linalg.norm(task.compute_error(configuration)[:3])) > TOLERANCE_M:
-        configuration.integrate_inplace(mink.solve_ik(configuration, [task], 1.0, solver, damping=1e-9, limits=limits), 1.0)
+        configuration.integrate_inplace(
+            mink.solve_ik(configuration, [task], 1.0, solver, damping=1e-9, limits=limits), 1.0
+        )
         steps += 1
     took = time.perf_counter() - began
     return Row(*_error(model, configuration.q[:5].copy(), pose), took, steps)

@@ -1,10 +1,12 @@
 """Plant convention faults in recordings whose findings are known, and count which are named by the right code.
 
-    python benchmarks/planted_faults.py --arm-pick FOLDER [--seed N] [--host WORDS] [--fault WORDS] [--verbose]
+    python benchmarks/planted_faults.py --arm-pick FOLDER [--seed N] [--host WORDS] [--fault WORDS]
+    [--verbose]
 
-FOLDER: `simgap generate arm-pick -n 20 --out FOLDER`. Each fault goes into one joint (or two) of each host, in the action, in the state
-or in both, with several sizes; nothing else is touched. A plant counts as *named* when the right code comes at warning level or above
-with the joint, as *other* when something else above a note is new, as *silent* when nothing is.
+FOLDER: `simgap generate arm-pick -n 20 --out FOLDER`. Each fault goes into one joint (or two) of each host,
+in the action, in the state or in both, with several sizes; nothing else is touched. A plant counts as *named*
+when the right code comes at warning level or above with the joint, as *other* when something else above a
+note is new, as *silent* when nothing is.
 """
 
 from __future__ import annotations
@@ -81,7 +83,11 @@ def lagged(pooled: Pooled, frames: int) -> Pooled:
         cut = {k: v[frames:] for k, v in columns.items()}
         cut[pooled.dataset.state_key] = columns[pooled.dataset.state_key][: n - frames]
         episodes.append(cut)
-    return replace(pooled, episodes=tuple(episodes), lengths={k: len(e[pooled.dataset.action_key]) for k, e in zip(pooled.indices, episodes, strict=True)})
+    return replace(
+        pooled,
+        episodes=tuple(episodes),
+        lengths={k: len(e[pooled.dataset.action_key]) for k, e in zip(pooled.indices, episodes, strict=True)},
+    )
 
 
 def swapped(pooled: Pooled, side: str, a: str, b: str) -> Pooled:
@@ -124,7 +130,12 @@ def plants(host: Host, rng: np.random.Generator) -> Iterator[Plant]:
         why = "" if told[n] else "its state does not follow its command"
         middle = 0.0 if "ticks" not in host.name and host.degree < 10 else 4096.0
         yield Plant(
-            fault="sign", codes=("sign_flip",), joints=(n,), what=f"{side} of {n}", why_not=why, pooled=changed(p, side, n, lambda _, v, m=middle: m - v)
+            fault="sign",
+            codes=("sign_flip",),
+            joints=(n,),
+            what=f"{side} of {n}",
+            why_not=why,
+            pooled=changed(p, side, n, lambda _, v, m=middle: m - v),
         )
         for degrees in (17.0, -17.0) if k % 2 else (17.0, 30.0):
             step = degrees * host.degree
@@ -137,13 +148,25 @@ def plants(host: Host, rng: np.random.Generator) -> Iterator[Plant]:
             )
         factor = np.pi / 180 if host.degree != np.pi / 180 else 180 / np.pi
         yield Plant(
-            fault="radians", codes=("unit_mismatch",), joints=(n,), what=f"{side} of {n}", why_not=why, pooled=changed(p, side, n, lambda _, v, f=factor: v * f)
+            fault="radians",
+            codes=("unit_mismatch",),
+            joints=(n,),
+            what=f"{side} of {n}",
+            why_not=why,
+            pooled=changed(p, side, n, lambda _, v, f=factor: v * f),
         )
     if len(arms) >= 2:
         for side in ("action", "state"):
             a, b = (str(n) for n in rng.choice(host.arms, 2, replace=False))
             why = "" if told[a] and told[b] else "one of them does not follow its command"
-            yield Plant(fault="swap", codes=("columns_swapped",), joints=(a, b), what=f"{side} of {a}, {b}", why_not=why, pooled=swapped(p, side, a, b))
+            yield Plant(
+                fault="swap",
+                codes=("columns_swapped",),
+                joints=(a, b),
+                what=f"{side} of {a}, {b}",
+                why_not=why,
+                pooled=swapped(p, side, a, b),
+            )
     yield from _grippers(host, told)
     yield from _wholes(host)
     yield from _midway(host, arms)
@@ -157,7 +180,14 @@ def _grippers(host: Host, told: Mapping[str, bool]) -> Iterator[Plant]:
         why = "" if told[n] else "its state does not follow its command"
         for side in ("action", "state"):
             flipped = changed(host.pooled, side, n, lambda _, v, t=top: t - v)
-            yield Plant(fault="gripper polarity", codes=("gripper_polarity", "sign_flip"), joints=(n,), what=f"{side} of {n}", why_not=why, pooled=flipped)
+            yield Plant(
+                fault="gripper polarity",
+                codes=("gripper_polarity", "sign_flip"),
+                joints=(n,),
+                what=f"{side} of {n}",
+                why_not=why,
+                pooled=flipped,
+            )
 
 
 def _wholes(host: Host) -> Iterator[Plant]:
@@ -167,7 +197,13 @@ def _wholes(host: Host) -> Iterator[Plant]:
         whole = p
         for n in host.arms:
             whole = changed(whole, side, n, lambda _, v: v * factor)
-        yield Plant(fault="radians, all joints", codes=("unit_mismatch",), joints=(), what=f"{side} of all arm joints", pooled=whole)
+        yield Plant(
+            fault="radians, all joints",
+            codes=("unit_mismatch",),
+            joints=(),
+            what=f"{side} of all arm joints",
+            pooled=whole,
+        )
     rate = p.dataset.info.rate_hz
     for frames in (2, 11):
         if min(p.lengths[k] for k in p.indices) < 4 * frames:
@@ -182,21 +218,42 @@ def _wholes(host: Host) -> Iterator[Plant]:
             why_not=why,
         )
     for kind in ("step", "distance"):
-        yield Plant(fault="deltas under .pos", codes=("actions_are_differences",), joints=(), what=kind, pooled=as_deltas(p, host.arms, kind))
+        yield Plant(
+            fault="deltas under .pos",
+            codes=("actions_are_differences",),
+            joints=(),
+            what=kind,
+            pooled=as_deltas(p, host.arms, kind),
+        )
     if len(host.arms) > 1:
         some = tuple(host.arms[:2])
-        yield Plant(fault="deltas in two joints", codes=("actions_are_differences",), joints=some, what=", ".join(some), pooled=as_deltas(p, some, "step"))
+        yield Plant(
+            fault="deltas in two joints",
+            codes=("actions_are_differences",),
+            joints=some,
+            what=", ".join(some),
+            pooled=as_deltas(p, some, "step"),
+        )
 
 
 def _not_late(host: Host, more_s: float) -> str:
     """Say why a lag cannot be told from one that a healthy arm of this kind has, or that the host has itself."""
     p = host.pooled
-    pairs = [[(a[:, j.action], s[:, j.state]) for a, s in zip(p.actions, p.states, strict=True)] for j in p.joints if j.name in host.arms]
-    own_s = float(np.median([np.argmax(lag_sums(joint, 0, 60).pooled()) for joint in pairs])) / p.dataset.info.rate_hz
+    pairs = [
+        [(a[:, j.action], s[:, j.state]) for a, s in zip(p.actions, p.states, strict=True)]
+        for j in p.joints
+        if j.name in host.arms
+    ]
+    own_s = (
+        float(np.median([np.argmax(lag_sums(joint, 0, 60).pooled()) for joint in pairs]))
+        / p.dataset.info.rate_hz
+    )
     latest = SO101_LATEST_S if host.is_so101 else OTHERS_LATEST_S
     if own_s > latest:
         return "the host itself is as late"
-    return f"{1e3 * (own_s + more_s):.0f} ms in all, as a healthy arm may be" if own_s + more_s <= latest else ""
+    return (
+        f"{1e3 * (own_s + more_s):.0f} ms in all, as a healthy arm may be" if own_s + more_s <= latest else ""
+    )
 
 
 def _midway(host: Host, arms: Sequence[str]) -> Iterator[Plant]:
@@ -212,8 +269,21 @@ def _midway(host: Host, arms: Sequence[str]) -> Iterator[Plant]:
             kind = "+10 deg from half on" + (", both sides" if side == "both" else "")
             j = next(j for j in p.joints if j.name == n)
             within = float(np.median([np.ptp(s[:, j.state]) for s in p.states]))
-            why = _not_told(host, n, abs(size), within, half) if side == "both" else "two episodes" if n_episodes < 3 else ""
-            yield Plant(fault=kind, codes=("recalibrated_midway",), joints=(n,), what=f"{size / host.degree:+g} deg, {side} of {n}", pooled=moved, why_not=why)
+            why = (
+                _not_told(host, n, abs(size), within, half)
+                if side == "both"
+                else "two episodes"
+                if n_episodes < 3
+                else ""
+            )
+            yield Plant(
+                fault=kind,
+                codes=("recalibrated_midway",),
+                joints=(n,),
+                what=f"{size / host.degree:+g} deg, {side} of {n}",
+                pooled=moved,
+                why_not=why,
+            )
 
 
 def _not_told(host: Host, name: str, size: float, within: float, half: int) -> str:
@@ -224,8 +294,12 @@ def _not_told(host: Host, name: str, size: float, within: float, half: int) -> s
         return "moves less than the step: parked elsewhere"
     j = next(j for j in host.pooled.joints if j.name == name)
     middles = np.array([np.median(s[:, j.state]) for s in host.pooled.states])
-    spread = max(float(np.std(part, ddof=1)) if len(part) > 1 else 0.0 for part in (middles[:half], middles[half:]))
-    return f"its pose varies by {spread / size:.1f} steps from episode to episode" if spread > 0.4 * size else ""
+    spread = max(
+        float(np.std(part, ddof=1)) if len(part) > 1 else 0.0 for part in (middles[:half], middles[half:])
+    )
+    return (
+        f"its pose varies by {spread / size:.1f} steps from episode to episode" if spread > 0.4 * size else ""
+    )
 
 
 def _is_told(pooled: Pooled, name: str) -> bool:
@@ -243,14 +317,16 @@ def verdict(plant: Plant, clean: set[tuple[str, str]]) -> tuple[str, str]:
     findings = [f for f in joint_findings(plant.pooled) if f.severity is not Severity.NOTE]
     named = {j for f in findings if f.code in plant.codes for j in f.joints}
     is_named = set(plant.joints) <= named if plant.joints else bool(named)
-    new = {(f.code, j) for f in findings for j in (f.joints or ("",))} - clean
+    new = {(f.code, j) for f in findings for j in f.joints or ("",)} - clean
     words = "; ".join(sorted({f"{c} {j}".strip() for c, j in new}))
     return ("named" if is_named else "other" if new else "silent"), words
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of faults by host."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--arm-pick", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--host", default="")
@@ -267,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             alarms[host.name] = sorted({f.code for f in findings} - host.known)
             if options.verbose:
                 print(f"== {host.name}: {alarms[host.name]}", flush=True)
-            clean = {(f.code, j) for f in findings for j in (f.joints or ("",))}
+            clean = {(f.code, j) for f in findings for j in f.joints or ("",)}
             for plant in plants(host, np.random.default_rng(options.seed)):
                 if options.fault not in plant.fault:
                     continue
@@ -275,7 +351,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kind = f"({what})" if plant.why_not else what
                 table[host.name][plant.fault][kind] += 1
                 if options.verbose and what != "named":
-                    print(f"   {kind:9s} {plant.fault}: {plant.what}: {words or '-'} {('[' + plant.why_not + ']') if plant.why_not else ''}", flush=True)
+                    print(
+                        f"   {kind:9s} {plant.fault}: {plant.what}: {words or '-'}"
+                        f" {('[' + plant.why_not + ']') if plant.why_not else ''}",
+                        flush=True,
+                    )
     show(table, alarms)
     return 0
 
@@ -286,13 +366,23 @@ def show(table: Mapping[str, Mapping[str, Counter[str]]], alarms: Mapping[str, S
     print("| host | clean | " + " | ".join(faults) + " |")
     print("|---|---|" + "---|" * len(faults))
     for host, row in table.items():
-        print(f"| {host} | {', '.join(alarms[host]) or 'clean'} | " + " | ".join(_cell(row[f]) if f in row else "" for f in faults) + " |")
+        print(
+            f"| {host} | {', '.join(alarms[host]) or 'clean'} | "
+            + " | ".join(_cell(row[f]) if f in row else "" for f in faults)
+            + " |"
+        )
     sums = {f: sum((row[f] for row in table.values() if f in row), Counter()) for f in faults}
     print("| all | | " + " | ".join(_cell(sums[f]) for f in faults) + " |")
     total = sum(sums.values(), Counter())
     n = sum(total[k] for k in ("named", "other", "silent"))
-    print(f"\nnamed {total['named']} of {n} ({100 * total['named'] / max(1, n):.1f} %), other code {total['other']}, silent {total['silent']}")
-    print(f"cannot be told: {sum(v for k, v in total.items() if k.startswith('('))}, of which named {total['(named)']}, another code {total['(other)']}")
+    print(
+        f"\nnamed {total['named']} of {n} ({100 * total['named'] / max(1, n):.1f} %), other code"
+        f" {total['other']}, silent {total['silent']}"
+    )
+    print(
+        f"cannot be told: {sum(v for k, v in total.items() if k.startswith('('))}, of which named"
+        f" {total['(named)']}, another code {total['(other)']}"
+    )
 
 
 def _cell(counts: Counter[str]) -> str:

@@ -57,7 +57,10 @@ class Arrays:
 
 def pooled_from(arrays: Arrays, folder: Path) -> Pooled:
     """Write a recording as another recorder would and read it."""
-    dimensions = tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-FREE, high=FREE, is_gripper="gripper" in n) for n in arrays.names)
+    dimensions = tuple(
+        Dimension(name=n, unit=Unit.UNKNOWN, low=-FREE, high=FREE, is_gripper="gripper" in n)
+        for n in arrays.names
+    )
     vector = VectorSpec(dimensions=dimensions, rate_hz=arrays.rate_hz)
     stamp = Stamp(kind="dataset", fields={"engine": "none"})
     spec = DatasetSpec(
@@ -75,7 +78,12 @@ def pooled_from(arrays: Arrays, folder: Path) -> Pooled:
     for k, (action, state) in enumerate(zip(arrays.actions, arrays.states, strict=True)):
         a, s = action.astype(np.float32), state.astype(np.float32)
         time_s = np.arange(len(a)) / arrays.rate_hz
-        writer.write(k, Episode(images={}, state=s, action=a, time_s=time_s, outcome=Outcome.success(), task="pick", seed=k))
+        writer.write(
+            k,
+            Episode(
+                images={}, state=s, action=a, time_s=time_s, outcome=Outcome.success(), task="pick", seed=k
+            ),
+        )
     writer.finish()
     (folder / "meta" / "simgap.json").unlink()
     return pool(open_dataset(folder))
@@ -117,7 +125,17 @@ def made_up(arm: Arm, seed: int) -> Arrays:
     actions, states = [], []
     for _ in range(arm.episodes):
         frames = max(40, round(arm.rate_hz * arm.seconds * rng.uniform(0.8, 1.3)))
-        pairs = [_joint(arm, rng, n, plan[n], frames, is_still=arm.still_joint is not None and k % 6 == arm.still_joint) for k, n in enumerate(names)]
+        pairs = [
+            _joint(
+                arm,
+                rng,
+                n,
+                plan[n],
+                frames,
+                is_still=arm.still_joint is not None and k % 6 == arm.still_joint,
+            )
+            for k, n in enumerate(names)
+        ]
         actions.append(np.stack([a for a, _ in pairs], axis=1))
         states.append(np.stack([s for _, s in pairs], axis=1))
     return Arrays(names=names, rate_hz=arm.rate_hz, actions=actions, states=states)
@@ -131,7 +149,9 @@ def _plan(rng: np.random.Generator, name: str) -> Array:
     return np.concatenate([[low * 0.8], middle, [low * 0.8]])
 
 
-def _joint(arm: Arm, rng: np.random.Generator, name: str, plan: Array, frames: int, *, is_still: bool) -> tuple[Array, Array]:
+def _joint(
+    arm: Arm, rng: np.random.Generator, name: str, plan: Array, frames: int, *, is_still: bool
+) -> tuple[Array, Array]:
     is_gripper = "gripper" in name
     points = plan + (0.0 if is_gripper else 1.0) * arm.varied * rng.normal(0, [0.8, 9, 9, 9, 9, 9, 0.8])
     if is_still:
@@ -149,7 +169,9 @@ def _joint(arm: Arm, rng: np.random.Generator, name: str, plan: Array, frames: i
         target = max(late[t], floor) if carries[t] else late[t]
         state[t] = pole * state[t - 1] + (1 - pole) * target
     if not is_gripper:
-        state = state + (0.0 if is_still else arm.sag) * np.cos(np.radians(state)) * (0.3 + 0.7 * ("lift" in name or "elbow" in name))
+        state = state + (0.0 if is_still else arm.sag) * np.cos(np.radians(state)) * (
+            0.3 + 0.7 * ("lift" in name or "elbow" in name)
+        )
     command, state = command[margin:], state[margin:]
     state = np.round((state + rng.normal(0, arm.noise, frames)) / arm.step) * arm.step
     command = np.round(command / arm.step) * arm.step
@@ -157,7 +179,11 @@ def _joint(arm: Arm, rng: np.random.Generator, name: str, plan: Array, frames: i
         scale = arm.gripper_top / 100.0
         return command * scale, state * scale
     factor = {"deg": 1.0, "rad": np.pi / 180, "ticks": 4096 / 360, "range_100": 100 / 110}[arm.unit]
-    return (command * factor, state * factor) if arm.unit != "ticks" else (np.round(command * factor) + 2048, np.round(state * factor) + 2048)
+    return (
+        (command * factor, state * factor)
+        if arm.unit != "ticks"
+        else (np.round(command * factor) + 2048, np.round(state * factor) + 2048)
+    )
 
 
 def _smooth(points: Array, frames: int, rng: np.random.Generator) -> Array:
@@ -207,13 +233,29 @@ def _csv_positions(path: Path) -> Array:
 
 def _part(pooled: Pooled, episodes: Sequence[int]) -> Pooled:
     """Return a few episodes of a recording."""
-    return replace(pooled, episodes=tuple(pooled.episodes[k] for k in episodes), indices=tuple(pooled.indices[k] for k in episodes))
+    return replace(
+        pooled,
+        episodes=tuple(pooled.episodes[k] for k in episodes),
+        indices=tuple(pooled.indices[k] for k in episodes),
+    )
 
 
-def _host(name: str, pooled: Pooled, degree: float, known: Sequence[str] = (), is_arm: Callable[[str], bool] = lambda n: True) -> Host:
+def _host(
+    name: str,
+    pooled: Pooled,
+    degree: float,
+    known: Sequence[str] = (),
+    is_arm: Callable[[str], bool] = lambda n: True,
+) -> Host:
     grippers = tuple(j.name for j in pooled.joints if j.is_gripper)
     moving = [
-        j.name for j in pooled.joints if min(np.ptp(np.concatenate(side)[:, k]) for side, k in ((pooled.actions, j.action), (pooled.states, j.state))) > 0
+        j.name
+        for j in pooled.joints
+        if min(
+            np.ptp(np.concatenate(side)[:, k])
+            for side, k in ((pooled.actions, j.action), (pooled.states, j.state))
+        )
+        > 0
     ]
     arms = tuple(n for n in moving if n not in grippers and is_arm(n))
     return Host(
@@ -248,7 +290,21 @@ def hosts(work: Path, arm_pick: Path | None = None) -> Iterator[Host]:
     yield _host("two SO-101 guided by hand, 25 episodes", cloth, 4096 / 360, relabelled)
     yield _host("two SO-101 guided by hand, 5 episodes", _part(cloth, range(5)), 4096 / 360, relabelled)
     hands = pool(open_dataset(data / "lerobot_dualarm_hands_open50_v30"))
-    late = ("long_lag", "state_echoes_action", "static_offset", "saturation", "dead_dimensions", "state_unrelated", "scale_mismatch")
+    late = (
+        "long_lag",
+        "state_echoes_action",
+        "static_offset",
+        "saturation",
+        "dead_dimensions",
+        "state_unrelated",
+        "scale_mismatch",
+    )
     yield _host("two arms with hands, 50 episodes", hands, 1.0, late, lambda n: "hand" not in n)
-    yield _host("two arms with hands, 6 episodes", _part(hands, range(10, 16)), 1.0, late, lambda n: "hand" not in n)
-    yield _host("actuator logs, 8 motions", pooled_from(_sage(data / "sage_so101_actuator_logs"), work / "sage"), np.pi / 180)
+    yield _host(
+        "two arms with hands, 6 episodes", _part(hands, range(10, 16)), 1.0, late, lambda n: "hand" not in n
+    )
+    yield _host(
+        "actuator logs, 8 motions",
+        pooled_from(_sage(data / "sage_so101_actuator_logs"), work / "sage"),
+        np.pi / 180,
+    )

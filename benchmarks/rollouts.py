@@ -1,11 +1,14 @@
 """Rollouts a second on one core, against the least that these rollouts cost, and against the loop that one would write first.
 
-*Limit*: the same actions from the same conditions as ours took; MuJoCo's own step, render and read-back for exactly the frames the policy was
-shown, and one forward pass of the bare network for each batch it was asked. Nothing is judged, executed, normalised or kept.
-*Plain loop*: ``gymnasium.vector.SyncVectorEnv`` over envs that draw every step with ``mujoco.Renderer`` as it comes, and a policy that is asked
-one observation at a time and plays its chunk from a queue. It gets some of the same conditions and as many steps, and its time is scaled up: it is slow.
+*Limit*: the same actions from the same conditions as ours took; MuJoCo's own step, render and read-back for
+exactly the frames the policy was shown, and one forward pass of the bare network for each batch it was asked.
+Nothing is judged, executed, normalised or kept. *Plain loop*: ``gymnasium.vector.SyncVectorEnv`` over envs
+that draw every step with ``mujoco.Renderer`` as it comes, and a policy that is asked one observation at a
+time and plays its chunk from a queue. It gets some of the same conditions and as many steps, and its time is
+scaled up: it is slow.
 
-All three run in this process, on one core and one torch thread, and take turns; CPU times are steadier where others use the machine.
+All three run in this process, on one core and one torch thread, and take turns; CPU times are steadier where
+others use the machine.
 
     python benchmarks/rollouts.py --checkpoint runs/headline/arm-pick-nominal-s0-500x9000/training
 """
@@ -40,11 +43,17 @@ from simgap.seeds import Purpose, seed_of  # noqa: E402
 
 def main() -> None:
     """Print the three rates and their ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="arm-pick")
     parser.add_argument("--factors", default="nominal")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a trained policy: one that fails runs to the horizon")
-    parser.add_argument("--replan", type=int, default=5, help="steps of a chunk that are executed: executor receding(k)")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, help="a trained policy: one that fails runs to the horizon"
+    )
+    parser.add_argument(
+        "--replan", type=int, default=5, help="steps of a chunk that are executed: executor receding(k)"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
@@ -59,10 +68,17 @@ def main() -> None:
     steps = 0
     for turn in range(-1, options.rounds):  # the first one warms up
         seeds = [seed_of(Purpose.SELECT, turn, i) for i in range(GROUP)]
-        conditions = [first.factor_space.sample(first.presets[options.factors], child_rng(seed, "factors")) for seed in seeds]
+        conditions = [
+            first.factor_space.sample(first.presets[options.factors], child_rng(seed, "factors"))
+            for seed in seeds
+        ]
         records: list[RolloutRecord] = []
         spent = {
-            "ours": _cpu(lambda: records.extend(run_group(policy, envs, seeds, conditions, f"receding({options.replan})"))),  # noqa: B023  run at once
+            "ours": _cpu(
+                lambda: records.extend(  # noqa: B023
+                    run_group(policy, envs, seeds, conditions, f"receding({options.replan})")  # noqa: B023
+                )
+            ),
             "limit": _cpu(lambda: raw.play(records, options.replan)),  # noqa: B023
             "plain": _cpu(lambda: plain.play(records[: _Plain.ENVS])) * GROUP / _Plain.ENVS,  # noqa: B023
         }
@@ -71,7 +87,10 @@ def main() -> None:
             for name, seconds in spent.items():
                 times[name].append(seconds)
     count = options.rounds * GROUP
-    print(f"{options.env} {options.factors}, {policy.image_size} px, {len(policy.cameras)} cameras, {GROUP} envs, receding({options.replan}), one core")
+    print(
+        f"{options.env} {options.factors}, {policy.image_size} px, {len(policy.cameras)} cameras, {GROUP}"
+        f" envs, receding({options.replan}), one core"
+    )
     for name, each in times.items():
         print(f"{name:6s} {count / sum(each):6.1f} rollouts/CPU-s   {steps / sum(each):7.0f} steps/CPU-s")
     print(f"ours to the limit      {np.median(np.divide(times['limit'], times['ours'])):.2f}")
@@ -103,7 +122,11 @@ class _Raw:
         self._scene = mujoco.MjvScene(model, maxgeom=200)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        self._option, self._camera, self._rect = mujoco.MjvOption(), mujoco.MjvCamera(), mujoco.MjrRect(0, 0, size, size)
+        self._option, self._camera, self._rect = (
+            mujoco.MjvOption(),
+            mujoco.MjvCamera(),
+            mujoco.MjrRect(0, 0, size, size),
+        )
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._frames = {camera: np.empty((GROUP, size, size, 3), np.uint8) for camera in policy.cameras}
 
@@ -120,9 +143,17 @@ class _Raw:
             if step % replan == 0:
                 for row, k in enumerate(active):
                     self._draw(self._worlds[k], row)
-                tensors = [torch.from_numpy(self._frames[camera][: len(active)]) for camera in self._policy.cameras]
+                tensors = [
+                    torch.from_numpy(self._frames[camera][: len(active)]) for camera in self._policy.cameras
+                ]
                 with torch.inference_mode():
-                    self._network(tensors, torch.zeros(len(active), records[0].state.shape[1]), torch.bfloat16, None, None)
+                    self._network(
+                        tensors,
+                        torch.zeros(len(active), records[0].state.shape[1]),
+                        torch.bfloat16,
+                        None,
+                        None,
+                    )
             for k in active:
                 world = self._worlds[k]
                 world.command(records[k].action[step])
@@ -131,7 +162,15 @@ class _Raw:
     def _draw(self, world: Any, row: int) -> None:
         for camera in self._policy.cameras:
             self._camera.fixedcamid = world.camera_id[camera]
-            mujoco.mjv_updateScene(world.model, world.data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+            mujoco.mjv_updateScene(
+                world.model,
+                world.data,
+                self._option,
+                None,
+                self._camera,
+                mujoco.mjtCatBit.mjCAT_ALL,
+                self._scene,
+            )
             mujoco.mjr_render(self._rect, self._scene, self._context)
             mujoco.mjr_readPixels(self._frames[camera][row], None, self._rect, self._context)
 
@@ -151,7 +190,9 @@ class _PlainEnv(gymnasium.Env[Any, Any]):
         self.observation_space = gymnasium.spaces.Dict({**dict.fromkeys(cameras, frame), "state": state})
         self.action_space = env.action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start from the factors in the options."""
         super().reset(seed=seed)
         self._world.apply(dict((options or {})["factors"]))

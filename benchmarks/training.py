@@ -1,6 +1,7 @@
 """Observations a second of the training loop, against the same loop fed with ready batches from memory.
 
-The two alternate in one run, so that a busy machine slows both: the ratio is the cost of drawing, shifting and masking.
+The two alternate in one run, so that a busy machine slows both: the ratio is the cost of drawing, shifting
+and masking.
 
     python benchmarks/training.py --threads 2
 """
@@ -31,7 +32,13 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true", help="not bfloat16")
     options = parser.parse_args()
     spec = TrainSpec(batch=options.batch, threads=options.threads, bf16=not options.float32)
-    table = find_the_square(np.random.default_rng(0), episodes=100, length=40, image_size=options.image_size, cameras=("front", "wrist"))
+    table = find_the_square(
+        np.random.default_rng(0),
+        episodes=100,
+        length=40,
+        image_size=options.image_size,
+        cameras=("front", "wrist"),
+    )
     with torch_threads(1):
         run = TrainingRun([table], make_plan([table], None, spec), spec)
         ready = [run.draw() for _ in range(options.steps)]
@@ -39,7 +46,10 @@ def main() -> None:
         rates = [(_rate(run, None, options.steps), _rate(run, ready)) for _ in range(options.rounds)]
     whole, fed = (float(np.median([r[i] for r in rates])) * options.batch for i in range(2))
     ratio = float(np.median([a / b for a, b in rates]))
-    print(f"{options.image_size} px, 2 cameras, batch {options.batch}, {options.threads} threads, {'float32' if options.float32 else 'bfloat16'}")
+    print(
+        f"{options.image_size} px, 2 cameras, batch {options.batch}, {options.threads} threads,"
+        f" {'float32' if options.float32 else 'bfloat16'}"
+    )
     print(f"training loop        {whole:7.0f} observations/s")
     print(f"fed ready batches    {fed:7.0f} observations/s")
     print(f"ratio (median of {options.rounds}) {ratio:6.2f}")

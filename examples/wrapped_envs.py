@@ -4,10 +4,12 @@
     simgap envs check slide
     simgap generate slide -n 200
 
-``slide`` needs nothing else. The other two need their packages (``pip install gym-pusht``, ``pip install gymnasium-robotics``) and have
-no teacher: their episodes have to be recorded. gym-aloha is not among them: it pins mujoco < 3.9, and simgap runs on MuJoCo 4.
+``slide`` needs nothing else. The other two need their packages (``pip install gym-pusht``, ``pip install
+gymnasium-robotics``) and have no teacher: their episodes have to be recorded. gym-aloha is not among them: it
+pins mujoco < 3.9, and simgap runs on MuJoCo 4.
 
-Adding an env is trusting its file: simgap runs it whenever the env is used, as long as the file stays what it was.
+Adding an env is trusting its file: simgap runs it whenever the env is used, as long as the file stays what it
+was.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Slide(gymnasium.Env[Any, Any]):
         self.observation_space = spaces.Dict({"place": spaces.Box(-2.0, 2.0, (1,), np.float32)})
         self.place = self.mark = 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Put the dot on the left and draw a mark."""
         super().reset(seed=seed, options=options)
         self.place, self.mark = 0.0, float(self.np_random.uniform(0.3, 0.9))
@@ -66,8 +70,8 @@ class Slide(gymnasium.Env[Any, Any]):
 class SlideTeacher:
     """Its teacher: reads the mark off the env's true state, which a student only sees in the picture.
 
-    ``WrapMap(teacher=SlideTeacher)`` makes it from our env; ``env.inner`` is the wrapped one. It answers in the units of
-    ``action_spec``, always the same in the same state, or abstains where it has no plan.
+    ``WrapMap(teacher=SlideTeacher)`` makes it from our env; ``env.inner`` is the wrapped one. It answers in
+    the units of ``action_spec``, always the same in the same state, or abstains where it has no plan.
     """
 
     name = "slide-teacher 1"
@@ -116,8 +120,14 @@ def pusht(image_size: int = 96, ranges: FactorRanges | None = None, render: bool
         task="push the T onto its mark",
         cameras={"top": "pixels"},
         state="agent_pos",
-        state_spec=StateSpec(dimensions=tuple(Dimension(name=f"pusher.{n}", **d) for n, d in zip(names, table, strict=True)), rate_hz=10.0),
-        action_spec=ActionSpec(dimensions=tuple(Dimension(name=f"pusher.{n}", **d) for n, d in zip(names, table, strict=True)), rate_hz=10.0),
+        state_spec=StateSpec(
+            dimensions=tuple(Dimension(name=f"pusher.{n}", **d) for n, d in zip(names, table, strict=True)),
+            rate_hz=10.0,
+        ),
+        action_spec=ActionSpec(
+            dimensions=tuple(Dimension(name=f"pusher.{n}", **d) for n, d in zip(names, table, strict=True)),
+            rate_hz=10.0,
+        ),
         success="is_success",
         horizon_steps=300,
     )
@@ -135,17 +145,23 @@ def fetch(image_size: int = 96, ranges: FactorRanges | None = None, render: bool
     from gymnasium_robotics.utils import mujoco_utils
 
     if not isinstance(mujoco_utils.mujoco, SimpleNamespace):
-        # gymnasium-robotics 1.4.2 asks `joint_type in (mjJNT_HINGE, mjJNT_SLIDE)`, which is False for numpy integers since MuJoCo 4.
+        # gymnasium-robotics 1.4.2 asks `joint_type in (mjJNT_HINGE, mjJNT_SLIDE)`, which is False for numpy
+        # integers since MuJoCo 4.
         mujoco_utils.mujoco = _with_plain_joint_types(mujoco_utils.mujoco)
     step = {"unit": Unit.NORMALISED, "low": -1.0, "high": 1.0}
-    state = [(f"gripper.{n}", Unit.METRE) for n in "xyz"] + [("finger_right.pos", Unit.METRE), ("finger_left.pos", Unit.METRE)]
+    state = [(f"gripper.{n}", Unit.METRE) for n in "xyz"] + [
+        ("finger_right.pos", Unit.METRE),
+        ("finger_left.pos", Unit.METRE),
+    ]
     mapping = WrapMap(
         name="fetch-pick-and-place",
         task="put the block at the red mark",
         cameras={"front": RENDERED},
         state="observation",
         state_columns=(0, 1, 2, 9, 10),  # the other entries are where the block is: privileged
-        state_spec=StateSpec(dimensions=tuple(Dimension(name=n, unit=u, low=-2.0, high=2.0) for n, u in state), rate_hz=25.0),
+        state_spec=StateSpec(
+            dimensions=tuple(Dimension(name=n, unit=u, low=-2.0, high=2.0) for n, u in state), rate_hz=25.0
+        ),
         action_spec=ActionSpec(
             dimensions=(
                 *(Dimension(name=f"gripper.d{n}", reference=Reference.DELTA, **step) for n in "xyz"),
@@ -161,12 +177,21 @@ def fetch(image_size: int = 96, ranges: FactorRanges | None = None, render: bool
         import gymnasium_robotics
 
         gymnasium.register_envs(gymnasium_robotics)
-        return gymnasium.make("FetchPickAndPlace-v4", render_mode="rgb_array", width=image_size, height=image_size, disable_env_checker=True)
+        return gymnasium.make(
+            "FetchPickAndPlace-v4",
+            render_mode="rgb_array",
+            width=image_size,
+            height=image_size,
+            disable_env_checker=True,
+        )
 
     return wrap(make, mapping, image_size=image_size, ranges=ranges, render=render)
 
 
 def _with_plain_joint_types(module: Any) -> SimpleNamespace:
     names = {name: getattr(module, name) for name in dir(module) if not name.startswith("__")}
-    kinds = {name: int(getattr(module.mjtJoint, name)) for name in ("mjJNT_FREE", "mjJNT_BALL", "mjJNT_SLIDE", "mjJNT_HINGE")}
+    kinds = {
+        name: int(getattr(module.mjtJoint, name))
+        for name in ("mjJNT_FREE", "mjJNT_BALL", "mjJNT_SLIDE", "mjJNT_HINGE")
+    }
     return SimpleNamespace(**(names | {"mjtJoint": SimpleNamespace(**kinds)}))

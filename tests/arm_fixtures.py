@@ -34,7 +34,9 @@ def condition(seed: int, preset: str = "nominal", **values: float) -> FactorValu
     return ARM_FACTORS.sample(ARM_PRESETS[preset], child_rng(seed, "factors")) | values
 
 
-def solve(env: ArmPickEnv, values: FactorValues, *, seed: int = 0) -> tuple[Outcome | None, NDArray[np.float32]]:
+def solve(
+    env: ArmPickEnv, values: FactorValues, *, seed: int = 0
+) -> tuple[Outcome | None, NDArray[np.float32]]:
     """Run the teacher; return the outcome (None when it abstained) and the actions it sent."""
     teacher = ArmPickTeacher(env)
     env.reset(seed=seed, options={"factors": values})
@@ -50,7 +52,12 @@ def solve(env: ArmPickEnv, values: FactorValues, *, seed: int = 0) -> tuple[Outc
 
 
 def act(
-    env: ArmEnv, teacher: Teacher, values: FactorValues, *, seed: int = 0, until: Callable[[], bool] = lambda: False
+    env: ArmEnv,
+    teacher: Teacher,
+    values: FactorValues,
+    *,
+    seed: int = 0,
+    until: Callable[[], bool] = lambda: False,
 ) -> tuple[list[NDArray[np.float32]], dict[str, Any]]:
     """Run any arm teacher until the episode ends or something holds; return what was sent and the last step's info."""
     env.reset(seed=seed, options={"factors": values})
@@ -91,7 +98,8 @@ def wave(steps: int, *, seed: int = 0, amplitude: float = 12.0) -> NDArray[np.fl
 
 def tiny_checkpoint(folder: Path, *, episodes: int = 3, steps: int = 4) -> Path:
     """Train a policy for a moment on a few teacher episodes; it acts, badly."""
-    from simgap.training import TrainSpec, train  # torch takes seconds to load, and most files here do without
+    # torch takes seconds to load, and most files here do without
+    from simgap.training import TrainSpec, train
 
     env = ArmPickEnv(image_size=SIZE)
     teacher = make_teacher(env)
@@ -107,4 +115,6 @@ def tiny_checkpoint(folder: Path, *, episodes: int = 3, steps: int = 4) -> Path:
         fingerprint="0" * 64,
     )
     env.close()
-    return train([table], None, TrainSpec(steps=steps, batch=16, chunk=10, width=8, hidden=32, threads=1), folder)
+    return train(
+        [table], None, TrainSpec(steps=steps, batch=16, chunk=10, width=8, hidden=32, threads=1), folder
+    )

@@ -31,7 +31,9 @@ class Canary:
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark = folder, folder / "mark"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "simgap_canary.py").write_text(_TEXT.format(mark=str(self.mark), tests=str(Path(__file__).parent)))
+        (folder / "simgap_canary.py").write_text(
+            _TEXT.format(mark=str(self.mark), tests=str(Path(__file__).parent))
+        )
         program = folder / "program"
         program.write_text(f"#!/bin/sh\necho started > {self.mark}\nexit 3\n")
         program.chmod(0o755)

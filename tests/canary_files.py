@@ -23,7 +23,10 @@ WORDS = (
 def beside(value: Any) -> Any:
     """Return JSON with the words added to every object in it, what is there kept."""
     if isinstance(value, dict):
-        return {**{word: MAKER for word in WORDS if word not in value}, **{k: beside(v) for k, v in value.items()}}
+        return {
+            **{word: MAKER for word in WORDS if word not in value},
+            **{k: beside(v) for k, v in value.items()},
+        }
     return [beside(v) for v in value] if isinstance(value, list) else value
 
 
@@ -51,7 +54,10 @@ def _json(file: Path, change: Callable[[Any], Any]) -> bool:
     try:
         new = json.dumps(change(json.loads(text)))
     except ValueError:  # one value a line, as manifests of tubs are
-        new = "\n".join(json.dumps(change(json.loads(line))) for line in text.splitlines() if line.strip()) + "\n"
+        new = (
+            "\n".join(json.dumps(change(json.loads(line))) for line in text.splitlines() if line.strip())
+            + "\n"
+        )
     file.write_text(new)
     return new != text
 
@@ -67,8 +73,13 @@ def _csv(file: Path, change: Callable[[Any], Any]) -> bool:
 def _parquet(file: Path, change: Callable[[Any], Any]) -> bool:
     table = pq.read_table(file)
     told = {k: change(v.decode(errors="replace")) for k, v in (table.schema.metadata or {}).items()}
-    columns = [pa.array([change(v) for v in c.to_pylist()], c.type) if pa.types.is_string(c.type) else c for c in table.columns]
-    made = pa.table(columns, names=table.column_names).replace_schema_metadata({**told, **dict.fromkeys(WORDS, MAKER)})
+    columns = [
+        pa.array([change(v) for v in c.to_pylist()], c.type) if pa.types.is_string(c.type) else c
+        for c in table.columns
+    ]
+    made = pa.table(columns, names=table.column_names).replace_schema_metadata(
+        {**told, **dict.fromkeys(WORDS, MAKER)}
+    )
     pq.write_table(made, file)
     return True
 
@@ -86,7 +97,11 @@ def _hdf5(file: Path, change: Callable[[Any], Any]) -> bool:
             if isinstance(item, h5py.Group):
                 for word in (*WORDS, "env_args"):
                     if word not in item.attrs:
-                        item.attrs[word] = json.dumps({"env_name": MAKER, "type": 1, "env_kwargs": {"env": MAKER}}) if word == "env_args" else MAKER
+                        item.attrs[word] = (
+                            json.dumps({"env_name": MAKER, "type": 1, "env_kwargs": {"env": MAKER}})
+                            if word == "env_args"
+                            else MAKER
+                        )
     return True
 
 
@@ -103,7 +118,11 @@ def _ledger(file: Path, change: Callable[[Any], Any]) -> bool:
 
     raw = sqlite3.connect(file)
     rows, triggers = (
-        [list(r) for r in raw.execute(q)] for q in ("SELECT * FROM rows ORDER BY id", "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        [list(r) for r in raw.execute(q)]
+        for q in (
+            "SELECT * FROM rows ORDER BY id",
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'",
+        )
     )
     for name, _ in triggers:
         raw.execute(f"DROP TRIGGER {name}")
@@ -153,6 +172,12 @@ def files_of(root: Path) -> Iterator[Path]:
     seen: set[tuple[str, ...]] = set()
     for file in sorted([root] if root.is_file() else root.rglob("*")):
         pattern = ("".join("#" if c.isdigit() else c for c in file.name), file.parent.name)
-        if file.is_file() and not file.is_symlink() and file.suffix in _PLANTERS and pattern not in seen and ".cache" not in file.parts:
+        if (
+            file.is_file()
+            and not file.is_symlink()
+            and file.suffix in _PLANTERS
+            and pattern not in seen
+            and ".cache" not in file.parts
+        ):
             seen.add(pattern)
             yield file

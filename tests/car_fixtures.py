@@ -55,7 +55,12 @@ def drive(actions: NDArray[np.float32], **values: float) -> NDArray[np.float64]:
 
 
 def solve(
-    env: CarGoalEnv, values: FactorValues, *, seed: int = 0, noise: float = 0.0, teacher: CarGoalTeacher | None = None
+    env: CarGoalEnv,
+    values: FactorValues,
+    *,
+    seed: int = 0,
+    noise: float = 0.0,
+    teacher: CarGoalTeacher | None = None,
 ) -> tuple[Outcome | None, NDArray[np.float32]]:
     """Run a teacher; return the outcome (None when it abstained) and the commands it sent.
 

@@ -8,9 +8,16 @@ from pathlib import Path
 def direct(project: dict[str, object]) -> list[str]:
     """The requirements of the package and of its `dev` extra, without simgap itself."""
     extras = project["optional-dependencies"]
-    named = re.findall(r"[\w-]+", re.search(r"\[(.+)\]", extras["dev"][0]).group(1))  # the first one is simgap[...]
-    return sorted({*project["dependencies"], *extras["dev"][1:], *(one for extra in named for one in extras[extra])})
+    # the first one is simgap[...]
+    named = re.findall(r"[\w-]+", re.search(r"\[(.+)\]", extras["dev"][0]).group(1))
+    return sorted(
+        {*project["dependencies"], *extras["dev"][1:], *(one for extra in named for one in extras[extra])}
+    )
 
 
 if __name__ == "__main__":
-    print("\n".join(direct(tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"])))
+    print(
+        "\n".join(
+            direct(tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"])
+        )
+    )

@@ -18,7 +18,9 @@ HEIGHT, WIDTH = 16, 24
 def colours(seed: int, length: int) -> NDArray[np.uint8]:
     """Frames of one flat colour each, red far from blue, ``(T, H, W, 3)``: JPEG keeps them to a few grey levels."""
     rng = np.random.default_rng(seed)
-    shade = np.stack([rng.integers(150, 250, length), rng.integers(80, 140, length), rng.integers(0, 60, length)], axis=1)
+    shade = np.stack(
+        [rng.integers(150, 250, length), rng.integers(80, 140, length), rng.integers(0, 60, length)], axis=1
+    )
     return np.broadcast_to(shade[:, None, None].astype(np.uint8), (length, HEIGHT, WIDTH, 3)).copy()
 
 
@@ -50,25 +52,48 @@ def write_tub(
             k = len(rows)
             name = f"{k}_cam_image_array_.jpg"
             (root / "images" / name).write_bytes(jpeg(frames[k]))
-            row: dict[str, Any] = {"_index": k, "_timestamp_ms": int(stamp), "cam/image_array": name, "user/mode": "user"}
+            row: dict[str, Any] = {
+                "_index": k,
+                "_timestamp_ms": int(stamp),
+                "cam/image_array": name,
+                "user/mode": "user",
+            }
             if session is not None:
                 row["_session_id"] = session
-            rows.append(row | dict(zip(inputs, numbers[k].tolist(), strict=True)) | {key: value[k] for key, value in extra.items()})
+            rows.append(
+                row
+                | dict(zip(inputs, numbers[k].tolist(), strict=True))
+                | {key: value[k] for key, value in extra.items()}
+            )
             stamp += step_ms
     names = []
     for k in range(0, total, per_catalog):
         names.append(f"catalog_{k // per_catalog}.catalog")
-        (root / names[-1]).write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows[k : k + per_catalog]))
+        (root / names[-1]).write_text(
+            "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows[k : k + per_catalog])
+        )
     keys = ["cam/image_array", *inputs, "user/mode", *extra]
     kinds = ["image_array", *("float" for _ in inputs), "str", *("float" for _ in extra)]
     state = {"paths": names, "current_index": total, "max_len": per_catalog, "deleted_indexes": list(deleted)}
-    lines = [keys, kinds, {"inputs": keys}, {"created_at": 1.0, "sessions": {"all_full_ids": [s for s, _ in sessions]}}, state]
+    lines = [
+        keys,
+        kinds,
+        {"inputs": keys},
+        {"created_at": 1.0, "sessions": {"all_full_ids": [s for s, _ in sessions]}},
+        state,
+    ]
     (root / "manifest.json").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
     return numbers, frames
 
 
 def write_act(
-    path: Path, seed: int = 0, length: int = 9, *, compressed: bool = False, cameras: Sequence[str] = ("cam_high", "cam_low"), width: int = 14
+    path: Path,
+    seed: int = 0,
+    length: int = 9,
+    *,
+    compressed: bool = False,
+    cameras: Sequence[str] = ("cam_high", "cam_low"),
+    width: int = 14,
 ) -> dict[str, Any]:
     """Write one episode as ACT's recorder does, and return what is in it."""
     import h5py
@@ -96,7 +121,8 @@ def write_act(
             lengths.append([len(blob) for blob in blobs])
         if compressed:
             file.attrs["compress"] = True
-            file["compress_len"] = np.array(lengths[::-1])  # in the recorder's order of cameras, which is not the file's
+            # in the recorder's order of cameras, which is not the file's
+            file["compress_len"] = np.array(lengths[::-1])
     return {"action": action, "qpos": qpos, "qvel": qvel, "images": frames}
 
 
@@ -104,21 +130,39 @@ CONTROLLER = {"type": "OSC_POSE", "input_max": 1, "input_min": -1, "control_delt
 
 
 def write_robomimic(
-    path: Path, lengths: Sequence[int] = (7, 5, 11), *, controller: dict[str, Any] | None = None, cameras: Sequence[str] = ("agentview",)
+    path: Path,
+    lengths: Sequence[int] = (7, 5, 11),
+    *,
+    controller: dict[str, Any] | None = None,
+    cameras: Sequence[str] = ("agentview",),
 ) -> list[dict[str, Any]]:
     """Write demonstrations as robomimic keeps them, numbered so that sorting by name would be wrong, and return what is in them."""
     import h5py
 
     demos = []
-    environment = {"env_name": "Lift", "type": 1, "env_kwargs": {"control_freq": 20, "robots": ["Panda"], "controller_configs": controller or CONTROLLER}}
+    environment = {
+        "env_name": "Lift",
+        "type": 1,
+        "env_kwargs": {
+            "control_freq": 20,
+            "robots": ["Panda"],
+            "controller_configs": controller or CONTROLLER,
+        },
+    }
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["env_args"] = json.dumps(environment)
         data.attrs["total"] = sum(lengths)
         for k, length in enumerate(lengths):
             rng = np.random.default_rng(k)
-            demo: dict[str, Any] = {"actions": rng.uniform(-1, 1, (length, 7)), "images": {c: colours(20 + k, length) for c in cameras}}
-            demo |= {part: rng.normal(size=(length, n)) for part, n in (("eef_pos", 3), ("eef_quat", 4), ("gripper_qpos", 2))}
+            demo: dict[str, Any] = {
+                "actions": rng.uniform(-1, 1, (length, 7)),
+                "images": {c: colours(20 + k, length) for c in cameras},
+            }
+            demo |= {
+                part: rng.normal(size=(length, n))
+                for part, n in (("eef_pos", 3), ("eef_quat", 4), ("gripper_qpos", 2))
+            }
             group = data.create_group(f"demo_{9 + k}")
             group.attrs["num_samples"] = length
             group["actions"] = demo["actions"]

@@ -1,6 +1,7 @@
 """Hostile changes by structure: of JSON trees, Parquet tables, CSV, HDF5, archives, pictures, plain bytes, and of the files themselves.
 
-Each mutation takes a generator and a file and changes the file; what kind of mutation fits is decided by what the file is.
+Each mutation takes a generator and a file and changes the file; what kind of mutation fits is decided by what
+the file is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,55 @@ from numpy.random import Generator
 Mutation = Callable[[Generator, Path], None]
 
 HOSTILE: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, -5, 1, 2, 1e18, -1e18, 10**18, 10**19, 10**399, 1e308, 5e-324, 0.5, float("nan"), float("inf"), -float("inf")),
-    *("", "x", "nan", "\0", "../../../etc/passwd", "/etc/passwd", "{x.__class__}", "{episode_index:999999999d}", "\ud800", "é" * 9000, "a/b", "~root"),
-    *([], {}, [[]], [0], [-6], [1_000_000_000], [1_000_000_000, 1_000_000_000], [None], ["a", "a"], {"a": {"b": []}}, [1, "a", None], [float("nan")]),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        -5,
+        1,
+        2,
+        1e18,
+        -1e18,
+        10**18,
+        10**19,
+        10**399,
+        1e308,
+        5e-324,
+        0.5,
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+    ),
+    *(
+        "",
+        "x",
+        "nan",
+        "\0",
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "{x.__class__}",
+        "{episode_index:999999999d}",
+        "\ud800",
+        "é" * 9000,
+        "a/b",
+        "~root",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [0],
+        [-6],
+        [1_000_000_000],
+        [1_000_000_000, 1_000_000_000],
+        [None],
+        ["a", "a"],
+        {"a": {"b": []}},
+        [1, "a", None],
+        [float("nan")],
+    ),
     *([list(range(2000))], {"": ""}, [{}], [[1, 2], [3]], "deg", "float32", "video", "image", "int64"),
 )
 DEEP = object()
@@ -55,7 +102,9 @@ def changed(rng: Generator, document: Any) -> Any:
     trails = places(document)
     depth = int(rng.integers(0, 1 + max(map(len, trails))))
     trail = pick(rng, [t for t in trails if len(t) == depth] or trails)
-    way = pick(rng, ("replace", "replace", "replace", "replace", "remove", "double", "wrap", "number", "rename"))
+    way = pick(
+        rng, ("replace", "replace", "replace", "replace", "remove", "double", "wrap", "number", "rename")
+    )
     if not trail:
         return pick(rng, HOSTILE)
     parent = document
@@ -70,7 +119,9 @@ def changed(rng: Generator, document: Any) -> Any:
         case "wrap":
             parent[key] = pick(rng, ([old], {"value": old}, str(old), [old] * 3))
         case "number" if isinstance(old, int | float) and not isinstance(old, bool):
-            parent[key] = pick(rng, (-old, old * 1000, old + 0.5, 1e18, -1, 0, float("nan"), float("inf"), 10**399))
+            parent[key] = pick(
+                rng, (-old, old * 1000, old + 0.5, 1e18, -1, 0, float("nan"), float("inf"), 10**399)
+            )
         case "rename" if isinstance(parent, dict):
             parent[str(key)[::-1]] = parent.pop(key)
         case _:
@@ -122,7 +173,10 @@ def json_line(rng: Generator, path: Path) -> None:
         case "double":
             lines.insert(k, lines[k])
         case "garbage":
-            lines[k] = pick(rng, ("{", "\0", "[" * 5000, "NaN", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")))
+            lines[k] = pick(
+                rng,
+                ("{", "\0", "[" * 5000, "NaN", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")),
+            )
         case _:
             lines[0], lines[k] = lines[k], lines[0]
     path.write_text("\n".join(lines) + "\n")
@@ -151,7 +205,9 @@ def parquet_column(rng: Generator, path: Path) -> None:
     other = pick(rng, table.column_names)
 
     def put(values: Any, kind: pa.DataType | None = None) -> pa.Table:
-        return table.set_column(at, name, pa.array(values, kind) if not isinstance(values, pa.Array | pa.ChunkedArray) else values)
+        return table.set_column(
+            at, name, pa.array(values, kind) if not isinstance(values, pa.Array | pa.ChunkedArray) else values
+        )
 
     ways: tuple[Callable[[], pa.Table], ...] = (
         lambda: table.drop_columns([name]),
@@ -165,7 +221,9 @@ def parquet_column(rng: Generator, path: Path) -> None:
         lambda: put([None if k == n // 2 else v for k, v in enumerate(column.to_pylist())], column.type),
         lambda: put(["text"] * n),
         lambda: put([b"\xff\xfe"] * n),
-        lambda: put([pick(rng, (1e18, -1e18, 1e308, float("nan"), float("inf"), -1.0, 0.0))] * n, pa.float64()),
+        lambda: put(
+            [pick(rng, (1e18, -1e18, 1e308, float("nan"), float("inf"), -1.0, 0.0))] * n, pa.float64()
+        ),
         lambda: put([int(pick(rng, (0, -1, -5, 2**62, 10**18, 7)))] * n, pa.int64()),
         lambda: put([[1.0] * (k % 3) for k in range(n)], pa.list_(pa.float32())),
         lambda: put([[]] * n, pa.list_(pa.float32())),
@@ -198,7 +256,11 @@ def parquet_cell(rng: Generator, path: Path) -> None:
     elif isinstance(old, int) and not isinstance(old, bool):
         row[name] = pick(rng, (0, -1, -5, 10**18, 2**62, None, old + 1))
     else:
-        row[name] = None if not isinstance(old, str) else pick(rng, ("", "\0", "../../x", None, '{"a": "b"}', '{"a": ' + "9" * 400 + "}", "[" * 2000))
+        row[name] = (
+            None
+            if not isinstance(old, str)
+            else pick(rng, ("", "\0", "../../x", None, '{"a": "b"}', '{"a": ' + "9" * 400 + "}", "[" * 2000))
+        )
     with contextlib.suppress(pa.ArrowInvalid, OverflowError):  # 1e18 in a float32 and the like
         pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
 
@@ -212,13 +274,24 @@ def parquet_bomb(rng: Generator, path: Path) -> None:
         return
     if way == "wide":
         name = pick(rng, schema.names)
-        pq.write_table(pa.table({**{n: [0] for n in schema.names}, name: pa.array([np.zeros(70_000_000, dtype=np.float64)])}), path)
+        pq.write_table(
+            pa.table(
+                {**{n: [0] for n in schema.names}, name: pa.array([np.zeros(70_000_000, dtype=np.float64)])}
+            ),
+            path,
+        )
         return
     if way == "groups":
-        pq.write_table(pa.table({n: np.zeros(30_000, dtype=np.int64) for n in schema.names[:12]}), path, row_group_size=1)
+        pq.write_table(
+            pa.table({n: np.zeros(30_000, dtype=np.int64) for n in schema.names[:12]}), path, row_group_size=1
+        )
         return
     n = 20_000_000
-    values = pa.array(np.zeros(n, dtype=np.int64)) if way == "rows" else pa.DictionaryArray.from_arrays(np.zeros(60_000, dtype=np.int32), ["x" * 900_000])
+    values = (
+        pa.array(np.zeros(n, dtype=np.int64))
+        if way == "rows"
+        else pa.DictionaryArray.from_arrays(np.zeros(60_000, dtype=np.int32), ["x" * 900_000])
+    )
     table = pa.table({name: values for name in schema.names[: 3 if way == "rows" else 1]})
     with pq.ParquetWriter(path, table.schema, compression="zstd", store_schema=False) as writer:
         for _ in range(3 if way == "rows" else 1):
@@ -252,7 +325,10 @@ def csv_table(rng: Generator, path: Path) -> None:
         "=1+1",
         "1e400",
     )
-    match pick(rng, ("cell", "cell", "column", "drop", "twice", "ragged", "header", "shuffle", "empty", "long", "latin")):
+    match pick(
+        rng,
+        ("cell", "cell", "column", "drop", "twice", "ragged", "header", "shuffle", "empty", "long", "latin"),
+    ):
         case "cell":
             lines[k][at] = pick(rng, cells)
         case "column":
@@ -284,12 +360,20 @@ def csv_bomb(rng: Generator, path: Path) -> None:
     header, *rest = path.read_text().splitlines()
     way = pick(rng, ("rows", "columns", "distinct"))
     if way == "columns":
-        path.write_text(header + "," + ",".join(f"c{k}" for k in range(100_001)) + "\n" + ((rest[0] + ",1" * 100_001 + "\n") if rest else ""))
+        path.write_text(
+            header
+            + ","
+            + ",".join(f"c{k}" for k in range(100_001))
+            + "\n"
+            + ((rest[0] + ",1" * 100_001 + "\n") if rest else "")
+        )
     elif way == "rows":
         path.write_text(header + "\n" + (rest[0] + "\n") * min(3_000_000, (200 << 20) // (1 + len(rest[0]))))
     else:
         n = header.count(",") + 1
-        path.write_text(header + "\n" + "".join(",".join(f"v{k}" for _ in range(n)) + "\n" for k in range(400_000)))
+        path.write_text(
+            header + "\n" + "".join(",".join(f"v{k}" for _ in range(n)) + "\n" for k in range(400_000))
+        )
 
 
 # --- HDF5 --------------------------------------------------------------------------------------------------------------
@@ -346,8 +430,12 @@ def hdf5_tree(rng: Generator, path: Path) -> None:
             lambda: link(np.dtype("f4")),
             virtual,
             lambda: put(shape=(n, 7), dtype="f8", external=[("/dev/zero", 0, 56 * max(1, n))]),
-            lambda: file.attrs.update({"fps": pick(rng, (0.0, -1.0, np.nan, np.inf, 1e300, "x", [1, 2], np.zeros(3)))}),
-            lambda: file.get("data", file).attrs.update({"env_args": pick(rng, ("[", "[]", "{}", '{"env_kwargs": []}', "9" * 500, 3.0))}),
+            lambda: file.attrs.update(
+                {"fps": pick(rng, (0.0, -1.0, np.nan, np.inf, 1e300, "x", [1, 2], np.zeros(3)))}
+            ),
+            lambda: file.get("data", file).attrs.update(
+                {"env_args": pick(rng, ("[", "[]", "{}", '{"env_kwargs": []}', "9" * 500, 3.0))}
+            ),
         )
         pick(rng, ways)()
 
@@ -522,7 +610,9 @@ def folder_of_links(rng: Generator, path: Path) -> None:
         case "itself":
             (path.parent / "again").symlink_to(path.parent, target_is_directory=True)
         case "bytes":
-            Path(os.fsdecode(os.fsencode(path.parent) + b"/\xff\xfe" + os.fsencode(path.suffix))).write_bytes(path.read_bytes())
+            Path(os.fsdecode(os.fsencode(path.parent) + b"/\xff\xfe" + os.fsencode(path.suffix))).write_bytes(
+                path.read_bytes()
+            )
         case "pipe":
             os.mkfifo(path.parent / f"pipe{path.suffix}")
         case _:
@@ -554,7 +644,13 @@ HEAVY: dict[str, tuple[Mutation, ...]] = {
 
 def mutate(rng: Generator, path: Path, *, heavy: bool) -> str:
     """Change one file in a way that fits it, and return which."""
-    suffix = ".jsonl" if path.name == "manifest.json" else ".bytes" if path.name == "model.safetensors" else path.suffix
+    suffix = (
+        ".jsonl"
+        if path.name == "manifest.json"
+        else ".bytes"
+        if path.name == "model.safetensors"
+        else path.suffix
+    )
     ways = (*BY_SUFFIX.get(suffix, (bytes_changed,)), pick(rng, ANY))
     if heavy and path.suffix in HEAVY and rng.random() < 0.25:
         ways = HEAVY[path.suffix]

@@ -33,7 +33,17 @@ Argv = Callable[[Path, Path], list[Any]]
 CHECK: Argv = lambda root, out: ["data", "check", root]  # noqa: E731
 INFO: Argv = lambda root, out: ["data", "info", root]  # noqa: E731
 STATS: Argv = lambda root, out: ["data", "stats", root, "--out", out / "stats.json"]  # noqa: E731
-CONVERT: Argv = lambda root, out: ["data", "convert", root, "--task", "x", "--out", out / "converted", "--workers", "0"]  # noqa: E731
+CONVERT: Argv = lambda root, out: [  # noqa: E731
+    "data",
+    "convert",
+    root,
+    "--task",
+    "x",
+    "--out",
+    out / "converted",
+    "--workers",
+    "0",
+]
 SPLIT: Argv = lambda root, out: ["data", "split", root, "--parts", "a=0.5,b=0.5"]  # noqa: E731
 EPISODES = (CHECK, CHECK, INFO, STATS, CONVERT, SPLIT)
 LONGEST_S = 30
@@ -63,8 +73,15 @@ def _video(root: Path) -> None:
 
 def _keymap(root: Path) -> None:
     write_robomimic(root / "demo.hdf5")
-    keys = {"keys": {"actions": "action", "obs/robot0_eef_pos": "state"}, "rate_hz": 20, "names": {}, "images": {"agentview": "rgb"}}
-    (root / "demo.hdf5.simgap-map.json").write_text(json.dumps(keys | {"dimensions": {"action:*": {"unit": "normalised"}}}))
+    keys = {
+        "keys": {"actions": "action", "obs/robot0_eef_pos": "state"},
+        "rate_hz": 20,
+        "names": {},
+        "images": {"agentview": "rgb"},
+    }
+    (root / "demo.hdf5.simgap-map.json").write_text(
+        json.dumps(keys | {"dimensions": {"action:*": {"unit": "normalised"}}})
+    )
 
 
 def _pictures(root: Path) -> None:
@@ -75,7 +92,11 @@ def _pictures(root: Path) -> None:
 
     write_21(root / "d")
     info = json.loads((root / "d/meta/info.json").read_text())
-    info["features"]["observation.images.top"] = {"dtype": "image", "shape": [16, 24, 3], "names": ["height", "width", "channels"]}
+    info["features"]["observation.images.top"] = {
+        "dtype": "image",
+        "shape": [16, 24, 3],
+        "names": ["height", "width", "channels"],
+    }
     (root / "d/meta/info.json").write_text(json.dumps(info))
     for file in sorted((root / "d/data").rglob("*.parquet")):
         rows = pq.read_table(file)
@@ -84,22 +105,57 @@ def _pictures(root: Path) -> None:
 
 
 def _trials(root: Path) -> None:
-    rows = [[k, "a" if k % 2 else "b", int(k < 12), "" if k < 12 else "drop", f"2026-03-{k // 5 + 1:02d}", 2.5 * k] for k in range(20)]
-    table(root / "d/trials.csv", ("trial", "policy", "success", "failure_mode", "utc_date", "duration_s"), rows)
-    (root / "d/calibration.json").write_text(json.dumps({"pan": {"range_min": 700, "range_max": 3300, "homing_offset": 3, "drive_mode": 0}}))
+    rows = [
+        [
+            k,
+            "a" if k % 2 else "b",
+            int(k < 12),
+            "" if k < 12 else "drop",
+            f"2026-03-{k // 5 + 1:02d}",
+            2.5 * k,
+        ]
+        for k in range(20)
+    ]
+    table(
+        root / "d/trials.csv", ("trial", "policy", "success", "failure_mode", "utc_date", "duration_s"), rows
+    )
+    (root / "d/calibration.json").write_text(
+        json.dumps({"pan": {"range_min": 700, "range_max": 3300, "homing_offset": 3, "drive_mode": 0}})
+    )
 
 
 def _rollouts(root: Path) -> None:
-    rows = [[k, "a" if k < 9 else "b", f"2026-03-{k // 3 + 1:02d}", 1774342697081461155 + k, 161315531767930 + k, 1e18 + k, 0.1 * k] for k in range(18)]
-    table(root / "d/rollouts.csv", ("episode_id", "policy", "utc_date", "created_ns", "first_ns", "offset_ns", "q0"), rows)
+    rows = [
+        [
+            k,
+            "a" if k < 9 else "b",
+            f"2026-03-{k // 3 + 1:02d}",
+            1774342697081461155 + k,
+            161315531767930 + k,
+            1e18 + k,
+            0.1 * k,
+        ]
+        for k in range(18)
+    ]
+    table(
+        root / "d/rollouts.csv",
+        ("episode_id", "policy", "utc_date", "created_ns", "first_ns", "offset_ns", "q0"),
+        rows,
+    )
 
 
 def _aggregate(root: Path) -> None:
-    table(root / "d/counts.csv", ("condition", "trials", "successes"), [["a", 50, 45], ["b", 50, 40], ["total", 100, 85]])
+    table(
+        root / "d/counts.csv",
+        ("condition", "trials", "successes"),
+        [["a", 50, 45], ["b", 50, 40], ["total", 100, 85]],
+    )
 
 
 def _pairs(root: Path) -> None:
-    rows = [["push", p, r, s] for p, r, s in (("a", 0.1, 0.2), ("b", 0.4, 0.5), ("c", 0.5, 0.4), ("d", 0.9, 0.8))]
+    rows = [
+        ["push", p, r, s] for p, r, s in (("a", 0.1, 0.2), ("b", 0.4, 0.5), ("c", 0.5, 0.4), ("d", 0.9, 0.8))
+    ]
     table(root / "d/pairs.csv", ("task", "policy", "real_success", "sim_success"), rows)
 
 
@@ -110,7 +166,9 @@ def _logs(root: Path) -> None:
 
 def _split(root: Path) -> None:
     write(root / "d", clean(episodes=4, length=20))
-    (root / "split.json").write_text(json.dumps({"kind": "episode_split", "parts": {"train": [0, 2], "val": [1, 3]}}))
+    (root / "split.json").write_text(
+        json.dumps({"kind": "episode_split", "parts": {"train": [0, 2], "val": [1, 3]}})
+    )
 
 
 def _calibration(root: Path) -> None:
@@ -128,7 +186,9 @@ READERS: dict[str, Reader] = {
     "ours": Reader(build=lambda r: write(r / "d", clean(episodes=3, length=30)), root="d"),
     "tub": Reader(build=lambda r: write_tub(r / "d"), root="d"),
     "act": Reader(
-        build=lambda r: write_act(r / "episode_0.hdf5"), root="episode_0.hdf5", commands=[lambda r, o, c=c: [*c(r, o), "--rate-hz", "50"] for c in EPISODES]
+        build=lambda r: write_act(r / "episode_0.hdf5"),
+        root="episode_0.hdf5",
+        commands=[lambda r, o, c=c: [*c(r, o), "--rate-hz", "50"] for c in EPISODES],
     ),
     "robomimic": Reader(build=lambda r: write_robomimic(r / "demo.hdf5"), root="demo.hdf5"),
     "key map": Reader(build=_keymap, root="demo.hdf5"),
@@ -139,9 +199,25 @@ READERS: dict[str, Reader] = {
     "rollouts without outcomes": Reader(build=_rollouts, root="d", commands=(CHECK, INFO)),
     "counts": Reader(build=_aggregate, root="d", commands=(CHECK, INFO)),
     "pairs": Reader(build=_pairs, root="d", commands=(CHECK, INFO)),
-    "split list": Reader(build=_split, root="d", commands=[lambda r, o: [*CONVERT(r, o), "--episodes", f"{r.parent}/split.json:val"]]),
+    "split list": Reader(
+        build=_split,
+        root="d",
+        commands=[lambda r, o: [*CONVERT(r, o), "--episodes", f"{r.parent}/split.json:val"]],
+    ),
     "calibration": Reader(
-        build=_calibration, root="d", commands=[lambda r, o: [*CONVERT(r, o), "--calibration", r.parent / "arm.json", "--is", "*=ticks", "--to", "*=deg"]]
+        build=_calibration,
+        root="d",
+        commands=[
+            lambda r, o: [
+                *CONVERT(r, o),
+                "--calibration",
+                r.parent / "arm.json",
+                "--is",
+                "*=ticks",
+                "--to",
+                "*=deg",
+            ]
+        ],
     ),
 }
 
@@ -169,7 +245,9 @@ class Told:
     signal: int = 0
 
 
-def make_case(name: str, built: Path, folder: Path, rng: Generator, *, heavy: bool, change: bool = True) -> Case:
+def make_case(
+    name: str, built: Path, folder: Path, rng: Generator, *, heavy: bool, change: bool = True
+) -> Case:
     """Copy a valid input, change one of its files, and choose a command."""
     reader = READERS[name]
     shutil.copytree(built, folder / "in", symlinks=True)
@@ -181,8 +259,18 @@ def make_case(name: str, built: Path, folder: Path, rng: Generator, *, heavy: bo
     what = mutate(rng, file, heavy=heavy) if change else "no change"
     out = folder / "out"
     root = folder / "in" / reader.root if reader.root else folder / "in"
-    argv = [str(w) for w in pick(rng, reader.commands)(root, out)] + ["--quiet"] + (["--json"] if rng.random() < 0.5 else [])
-    return Case(name=f"{name}: {what} of {file.relative_to(folder / 'in')}", argv=argv, folder=folder, out=out, before=tree(folder / "in"))
+    argv = (
+        [str(w) for w in pick(rng, reader.commands)(root, out)]
+        + ["--quiet"]
+        + (["--json"] if rng.random() < 0.5 else [])
+    )
+    return Case(
+        name=f"{name}: {what} of {file.relative_to(folder / 'in')}",
+        argv=argv,
+        folder=folder,
+        out=out,
+        before=tree(folder / "in"),
+    )
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -191,7 +279,11 @@ def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
     for where, folders, names in os.walk(folder):
         for name in (*folders, *names):
             about = os.lstat(os.path.join(where, name))
-            found[os.path.join(where, name)] = (about.st_mode, about.st_size if name in names else 0, about.st_mtime_ns if name in names else 0)
+            found[os.path.join(where, name)] = (
+                about.st_mode,
+                about.st_size if name in names else 0,
+                about.st_mtime_ns if name in names else 0,
+            )
     return found
 
 
@@ -231,7 +323,13 @@ def run_apart(case: Case) -> Told:
     died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -died
     err = log.read_bytes().decode(errors="replace") if log.exists() else ""
-    return Told(code=code, err=err, seconds=used.ru_utime + used.ru_stime, peak_bytes=used.ru_maxrss * 1024 - inherited + PROGRAM_BYTES, signal=died)
+    return Told(
+        code=code,
+        err=err,
+        seconds=used.ru_utime + used.ru_stime,
+        peak_bytes=used.ru_maxrss * 1024 - inherited + PROGRAM_BYTES,
+        signal=died,
+    )
 
 
 def wrong(case: Case, told: Told) -> str:
@@ -252,5 +350,7 @@ def wrong(case: Case, told: Told) -> str:
     if told.peak_bytes > MOST_BYTES:
         return f"took {told.peak_bytes >> 20} MiB"
     after = tree(case.folder / "in")
-    touched = [p for p in after if after[p] != case.before.get(p)] + [p for p in case.before if p not in after]
+    touched = [p for p in after if after[p] != case.before.get(p)] + [
+        p for p in case.before if p not in after
+    ]
     return f"wrote outside of its folder: {touched[:3]}" if touched else ""

@@ -1,6 +1,7 @@
 """Healthy recordings of many kinds, as other people's recorders write them: on none of them may a check speak above a note.
 
-Each host is a function that writes one into an empty folder. ``benchmarks/false_alarms.py`` and ``test_false_alarms.py`` read this list.
+Each host is a function that writes one into an empty folder. ``benchmarks/false_alarms.py`` and
+``test_false_alarms.py`` read this list.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from simgap.episodes.reader import open_dataset
 from simgap.episodes.write.encoders import Encoding, VideoEncoder
 
 Array = NDArray[np.float64]
-SO101 = tuple(f"{j}.pos" for j in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"))
+SO101 = tuple(
+    f"{j}.pos" for j in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+)
 ENCODER = 360 / 4096
 
 
-def motion(rng: np.random.Generator, length: int, low: Sequence[float], high: Sequence[float], rate_hz: float) -> Array:
+def motion(
+    rng: np.random.Generator, length: int, low: Sequence[float], high: Sequence[float], rate_hz: float
+) -> Array:
     """Return smooth moves between random poses with rests between them, ``(length, D)``."""
     result = np.empty((length, len(low)))
     place, pose = 0, rng.uniform(low, high)
@@ -38,7 +43,12 @@ def motion(rng: np.random.Generator, length: int, low: Sequence[float], high: Se
         target = rng.uniform(low, high) if place < 0.7 * length else home
         moving, resting = int(rng.uniform(0.6, 1.3) * rate_hz), int(rng.uniform(0.1, 0.5) * rate_hz)
         phase = np.linspace(0, 1, moving)[:, None]
-        part = np.concatenate([pose + (target - pose) * phase**3 * (10 - 15 * phase + 6 * phase**2), np.repeat(target[None], resting, axis=0)])
+        part = np.concatenate(
+            [
+                pose + (target - pose) * phase**3 * (10 - 15 * phase + 6 * phase**2),
+                np.repeat(target[None], resting, axis=0),
+            ]
+        )
         result[place : place + len(part)] = part[: length - place]
         place, pose = place + len(part), target
     return result
@@ -66,7 +76,9 @@ class Arm:
     task: str = "pick up the cube"
     cameras: tuple[str, ...] = ()
     size: int = 48
-    change: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] = field(default=lambda a, s, rng: (a, s))
+    change: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] = field(
+        default=lambda a, s, rng: (a, s)
+    )
     times: Callable[[int, int, np.random.Generator], Array] | None = None
     """Stamps of an episode from its number and length; positional by default."""
     keys: tuple[str, str] = ("action", "observation.state")
@@ -85,34 +97,65 @@ class Arm:
             n = len(action)
             times = np.arange(n) / self.rate_hz if self.times is None else self.times(k, n, rng)
             columns = {name: _vectors(v) for name, v in zip(self.keys, (action, state), strict=True)}
-            numbers = {"frame_index": np.arange(n), "episode_index": np.full(n, k), "index": starts[k] + np.arange(n), "task_index": np.zeros(n, int)}
+            numbers = {
+                "frame_index": np.arange(n),
+                "episode_index": np.full(n, k),
+                "index": starts[k] + np.arange(n),
+                "task_index": np.zeros(n, int),
+            }
             stamps = pa.array(times.astype(np.float32))
-            tables.append(pa.table(columns | {"timestamp": stamps} | {name: pa.array(v, pa.int64()) for name, v in numbers.items()}))
-            place = {"data/chunk_index": 0, "data/file_index": 0, "dataset_from_index": int(starts[k]), "dataset_to_index": int(starts[k + 1])}
+            tables.append(
+                pa.table(
+                    columns
+                    | {"timestamp": stamps}
+                    | {name: pa.array(v, pa.int64()) for name, v in numbers.items()}
+                )
+            )
+            place = {
+                "data/chunk_index": 0,
+                "data/file_index": 0,
+                "dataset_from_index": int(starts[k]),
+                "dataset_to_index": int(starts[k + 1]),
+            }
             rows.append({"episode_index": k, "tasks": [self.task], "length": n} | place)
         for camera in self.cameras:
             self._film(root, camera, made, rows)
         _save(pa.concat_tables(tables), root / DATA_PATH_30.format(chunk_index=0, file_index=0))
         _save(pa.Table.from_pylist(rows), root / "meta/episodes/chunk-000/file-000.parquet")
         _save(pa.table({"task_index": [0], "task": [self.task]}), root / "meta/tasks.parquet")
-        (root / "meta/info.json").write_text(json.dumps(self._info(int(starts[-1]), made[0]), ensure_ascii=False), encoding="utf-8")
-        (root / "meta/stats.json").write_text(json.dumps({key: _statistics([m[i] for m in made]) for i, key in enumerate(self.keys)}))
+        (root / "meta/info.json").write_text(
+            json.dumps(self._info(int(starts[-1]), made[0]), ensure_ascii=False), encoding="utf-8"
+        )
+        (root / "meta/stats.json").write_text(
+            json.dumps({key: _statistics([m[i] for m in made]) for i, key in enumerate(self.keys)})
+        )
         return root
 
-    def _film(self, root: Path, camera: str, made: list[tuple[Array, Array]], rows: list[dict[str, Any]]) -> None:
+    def _film(
+        self, root: Path, camera: str, made: list[tuple[Array, Array]], rows: list[dict[str, Any]]
+    ) -> None:
         rng = np.random.default_rng(9)
         key = f"observation.images.{camera}"
         path = root / VIDEO_PATH_30.format(video_key=key, chunk_index=0, file_index=0)
         path.parent.mkdir(parents=True, exist_ok=True)
         scene = rng.integers(40, 200, (self.size, self.size, 3))
         films = [self._scene(scene, state, camera, rng) for _, state in made]
-        path.write_bytes(VideoEncoder("h264", Encoding(crf=12, keyframe_every=10), self.rate_hz).encode(np.concatenate(films)))
+        path.write_bytes(
+            VideoEncoder("h264", Encoding(crf=12, keyframe_every=10), self.rate_hz).encode(
+                np.concatenate(films)
+            )
+        )
         ends = np.concatenate([[0], np.cumsum(self.lengths)]) / self.rate_hz
         for k, row in enumerate(rows):
             row |= {f"videos/{key}/{n}": v for n, v in {"chunk_index": 0, "file_index": 0}.items()}
-            row |= {f"videos/{key}/from_timestamp": float(ends[k]), f"videos/{key}/to_timestamp": float(ends[k + 1])}
+            row |= {
+                f"videos/{key}/from_timestamp": float(ends[k]),
+                f"videos/{key}/to_timestamp": float(ends[k + 1]),
+            }
 
-    def _scene(self, scene: NDArray[Any], state: Array, camera: str, rng: np.random.Generator) -> NDArray[np.uint8]:
+    def _scene(
+        self, scene: NDArray[Any], state: Array, camera: str, rng: np.random.Generator
+    ) -> NDArray[np.uint8]:
         """Return a still background with a bright square that moves with the first joints, and sensor noise."""
         frames = np.repeat(np.repeat(scene[::6, ::6], 6, axis=0), 6, axis=1)[: self.size, : self.size]
         frames = np.repeat(frames[None], len(state), axis=0).astype(np.float64)
@@ -121,18 +164,43 @@ class Arm:
         span = np.ptp(state, axis=0) + 1e-9
         x, y = (((state[:, j] - state[:, j].min()) / span[j] * (self.size - 14)).astype(int) for j in (0, 1))
         for k in range(len(state)):
-            frames[k, y[k] : y[k] + 12, x[k] : x[k] + 12] = (240, 200, 60) if camera != "wrist" else (60, 90, 230)
+            frames[k, y[k] : y[k] + 12, x[k] : x[k] + 12] = (
+                (240, 200, 60) if camera != "wrist" else (60, 90, 230)
+            )
         return np.clip(frames + rng.normal(0, 4, frames.shape), 0, 255).astype(np.uint8)
 
     def _info(self, frames: int, first: tuple[Array, Array]) -> dict[str, Any]:
-        scalars = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
+        scalars = {
+            "timestamp": "float32",
+            "frame_index": "int64",
+            "episode_index": "int64",
+            "index": "int64",
+            "task_index": "int64",
+        }
         features: dict[str, Any] = {n: {"dtype": d, "shape": [1], "names": None} for n, d in scalars.items()}
-        for key, names, values in zip(self.keys, (self.names, self.state_names or self.names), first, strict=True):
+        for key, names, values in zip(
+            self.keys, (self.names, self.state_names or self.names), first, strict=True
+        ):
             features[key] = {"dtype": "float32", "shape": [values.shape[1]], "names": list(names)}
         for camera in self.cameras:
-            features[f"observation.images.{camera}"] = {"dtype": "video", "shape": [self.size, self.size, 3], "names": ["height", "width", "channels"]}
-        described = {"codebase_version": "v3.0", "fps": self.rate_hz, "total_episodes": len(self.lengths), "total_frames": frames, "chunks_size": 1000}
-        described |= {"robot_type": "so101_follower", "features": features, "data_path": DATA_PATH_30, "video_path": VIDEO_PATH_30}
+            features[f"observation.images.{camera}"] = {
+                "dtype": "video",
+                "shape": [self.size, self.size, 3],
+                "names": ["height", "width", "channels"],
+            }
+        described = {
+            "codebase_version": "v3.0",
+            "fps": self.rate_hz,
+            "total_episodes": len(self.lengths),
+            "total_frames": frames,
+            "chunks_size": 1000,
+        }
+        described |= {
+            "robot_type": "so101_follower",
+            "features": features,
+            "data_path": DATA_PATH_30,
+            "video_path": VIDEO_PATH_30,
+        }
         return described | {"total_tasks": 1, "splits": {"train": f"0:{len(self.lengths)}"}}
 
 
@@ -147,7 +215,12 @@ def _save(table: pa.Table, path: Path) -> None:
 
 def _statistics(values: list[Array]) -> dict[str, Any]:
     pooled = np.concatenate(values).astype(np.float32).astype(np.float64)
-    found: dict[str, Any] = {"mean": pooled.mean(0), "std": pooled.std(0), "min": pooled.min(0), "max": pooled.max(0)}
+    found: dict[str, Any] = {
+        "mean": pooled.mean(0),
+        "std": pooled.std(0),
+        "min": pooled.min(0),
+        "max": pooled.max(0),
+    }
     found |= {f"q{round(100 * q):02d}": np.quantile(pooled, q, axis=0) for q in (0.01, 0.1, 0.5, 0.9, 0.99)}
     return {k: v.tolist() for k, v in found.items()} | {"count": [len(pooled)]}
 
@@ -167,7 +240,9 @@ def _sag(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, 
 
 
 def _at_the_stop(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    return np.minimum(action, [1e3, 1e3, 82.0, 1e3, 1e3, 1e3]), np.minimum(state, [1e3, 1e3, 82.0, 1e3, 1e3, 1e3])
+    return np.minimum(action, [1e3, 1e3, 82.0, 1e3, 1e3, 1e3]), np.minimum(
+        state, [1e3, 1e3, 82.0, 1e3, 1e3, 1e3]
+    )
 
 
 def _beyond_the_stop(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -196,7 +271,9 @@ def _padded(action: Array, state: Array, rng: np.random.Generator) -> tuple[Arra
 def _binary_gripper(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     closed = action[:, 5] < 30
     action[:, 5] = np.where(closed, 0.0, 1.0)
-    state[:, 5] = np.convolve(np.pad(action[:, 5], (8, 0), mode="edge"), np.ones(9) / 9, mode="valid")[: len(action)]
+    state[:, 5] = np.convolve(np.pad(action[:, 5], (8, 0), mode="edge"), np.ones(9) / 9, mode="valid")[
+        : len(action)
+    ]
     return action, state
 
 
@@ -207,13 +284,19 @@ def _with_velocities(action: Array, state: Array, rng: np.random.Generator) -> t
 def parked(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """Park the first arm: nobody commands it, and its encoders flicker by one step."""
     action[:, :6] = [-3.0, -98.0, 97.0, 70.0, 1.5, 1.2]
-    state[:, :6] = np.round((action[:, :6] + [0.3, 1.1, -0.4, 0.6, 0.0, 0.9]) / ENCODER) * ENCODER + rng.choice([0.0, 0.0, ENCODER], (len(state), 6))
+    state[:, :6] = np.round(
+        (action[:, :6] + [0.3, 1.1, -0.4, 0.6, 0.0, 0.9]) / ENCODER
+    ) * ENCODER + rng.choice([0.0, 0.0, ENCODER], (len(state), 6))
     return action, state
 
 
 def _driving(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """Drive by keys beside the arm: the speed is full at once, in the very first frames too."""
-    speed = np.repeat(rng.choice([-1.0, 0.0, 1.0], (len(action) // 25 + 1, 3)), 25, axis=0)[: len(action)] * [0.2, 0.2, 60.0]
+    speed = np.repeat(rng.choice([-1.0, 0.0, 1.0], (len(action) // 25 + 1, 3)), 25, axis=0)[: len(action)] * [
+        0.2,
+        0.2,
+        60.0,
+    ]
     measured = np.concatenate([np.zeros((3, 3)), speed])[: len(speed)]
     measured = 0.95 * measured + (measured != 0) * rng.normal(0, [0.003, 0.003, 0.6], measured.shape)
     return np.concatenate([action[:, :6], speed], axis=1), np.concatenate([state[:, :6], measured], axis=1)
@@ -255,13 +338,20 @@ ARMS: dict[str, Arm] = {
     "openpi's padding to 32": replace(BASE, change=_padded, names=(*SO101, *(f"pad_{k}" for k in range(26)))),
     "openpi's keys": replace(BASE, keys=("actions", "state")),
     "a binary gripper": replace(BASE, change=_binary_gripper),
-    "state with velocities": replace(BASE, change=_with_velocities, state_names=(*SO101, *(n.replace(".pos", ".vel") for n in SO101))),
+    "state with velocities": replace(
+        BASE, change=_with_velocities, state_names=(*SO101, *(n.replace(".pos", ".vel") for n in SO101))
+    ),
     "real clock of a busy loop": replace(BASE, times=_busy_clock),
     "lag of 5 frames": replace(BASE, lag=5),
     "episodes of 100 to 500 frames": replace(BASE, lengths=(100, 500, 180, 320, 260, 240)),
     "two arms": replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2),
     "radians, seven joints": replace(
-        BASE, names=FRANKA, low=(-1.5, -1.2, -1.0, -2.5, -1.0, 1.0, -1.0, 0.0), high=(1.5, 1.2, 1.0, -0.8, 1.0, 2.8, 1.0, 0.08), step=1e-4, lag=2
+        BASE,
+        names=FRANKA,
+        low=(-1.5, -1.2, -1.0, -2.5, -1.0, 1.0, -1.0, 0.0),
+        high=(1.5, 1.2, 1.0, -0.8, 1.0, 2.8, 1.0, 0.08),
+        step=1e-4,
+        lag=2,
     ),
     "velocities by name": replace(
         BASE,
@@ -288,12 +378,27 @@ ARMS: dict[str, Arm] = {
         high=(820.0, 700.0, 780.0, 1.5, 1.0, 1.2, 1.0),
         step=1e-4,
         lag=3,
-        change=lambda a, s, rng: tuple(np.concatenate([np.round(v[:, :3]), v[:, 3:]], axis=1) for v in (a, s)),  # type: ignore[arg-type, return-value]
+        change=lambda a, s, rng: tuple(
+            np.concatenate([np.round(v[:, :3]), v[:, 3:]], axis=1) for v in (a, s)
+        ),  # type: ignore[arg-type, return-value]
     ),
-    "leader and follower names": replace(BASE, names=tuple(f"leader_{n}" for n in SO101), state_names=tuple(f"follower_{n}" for n in SO101)),
-    "an arm that stays parked": replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=parked),
-    "a mobile base that starts at once": replace(BASE, names=(*(f"arm_{n}" for n in SO101), "x.vel", "y.vel", "theta.vel"), change=_driving),
-    "one name for a whole vector": replace(BASE, keys=("actions", "state"), rate_hz=10.0, names=("actions",), state_names=("state",), change=_step_of_pose),
+    "leader and follower names": replace(
+        BASE, names=tuple(f"leader_{n}" for n in SO101), state_names=tuple(f"follower_{n}" for n in SO101)
+    ),
+    "an arm that stays parked": replace(
+        BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=parked
+    ),
+    "a mobile base that starts at once": replace(
+        BASE, names=(*(f"arm_{n}" for n in SO101), "x.vel", "y.vel", "theta.vel"), change=_driving
+    ),
+    "one name for a whole vector": replace(
+        BASE,
+        keys=("actions", "state"),
+        rate_hz=10.0,
+        names=("actions",),
+        state_names=("state",),
+        change=_step_of_pose,
+    ),
     "joint state, pose action": replace(
         BASE,
         names=("x", "y", "z", "roll", "pitch", "yaw"),
@@ -307,7 +412,13 @@ def _declared_velocities(root: Path) -> Path:
     """Write velocities under the names of the joints, as a robot's driver calls both; their owner says what they are."""
     names = tuple(n.replace(".vel", "").replace(".pos", "") for n in ARMS["velocities by name"].names)
     replace(ARMS["velocities by name"], names=names, state_names=names).write(root)
-    said = KeyMap(dimensions={"action:joint_*": {"unit": "rad/s"}, "state:joint_*": {"unit": "rad"}, "*gripper": {"unit": "m"}})
+    said = KeyMap(
+        dimensions={
+            "action:joint_*": {"unit": "rad/s"},
+            "state:joint_*": {"unit": "rad"},
+            "*gripper": {"unit": "m"},
+        }
+    )
     (root / "simgap-map.json").write_text(json.dumps(said.to_json()))
     return root
 
@@ -321,7 +432,12 @@ def _declared_deltas(root: Path) -> Path:
 # --- other formats ---------------------------------------------------------------------------------------------------------
 
 
-def aloha(root: Path, *, compressed: bool = False, change: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] | None = None) -> Path:
+def aloha(
+    root: Path,
+    *,
+    compressed: bool = False,
+    change: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] | None = None,
+) -> Path:
     """Write two arms as ALOHA does, with something else in them where asked."""
     root.mkdir(parents=True)
     rng = np.random.default_rng(2)
@@ -354,14 +470,22 @@ def _robomimic(root: Path, **controller: Any) -> Path:
     return root / "demos.hdf5"
 
 
-def drive(root: Path, sessions: Sequence[tuple[str | None, int]] = (("23-11-14_0", 150), ("23-11-14_1", 130)), *, pause: bool = False, **options: Any) -> Path:
+def drive(
+    root: Path,
+    sessions: Sequence[tuple[str | None, int]] = (("23-11-14_0", 150), ("23-11-14_1", 130)),
+    *,
+    pause: bool = False,
+    **options: Any,
+) -> Path:
     """Write a drive: smooth steering, pictures of a road that moves with it."""
     write_tub(root, sessions, **options)
     rng = np.random.default_rng(4)
     total = sum(n for _, n in sessions)
     angle = np.clip(np.cumsum(rng.normal(0, 0.08, total)) * 0.4, -1, 1)
     scene = rng.integers(60, 180, (24, 24, 3))
-    film = replace(BASE, size=24)._scene(scene, np.stack([angle, np.cumsum(np.ones(total))], axis=1), "front", rng)
+    film = replace(BASE, size=24)._scene(
+        scene, np.stack([angle, np.cumsum(np.ones(total))], axis=1), "front", rng
+    )
     for catalog in root.glob("*.catalog"):
         rows = [json.loads(line) for line in catalog.read_text().splitlines()]
         for row in rows:
@@ -377,7 +501,10 @@ def _forward(root: Path) -> Path:
     drive(root)
     for catalog in root.glob("*.catalog"):
         rows = [json.loads(line) for line in catalog.read_text().splitlines()]
-        rows = [row | {"user/throttle": float(np.clip(0.5 - 0.8 * np.cos(row["_index"] / 25), 0, 1))} for row in rows]
+        rows = [
+            row | {"user/throttle": float(np.clip(0.5 - 0.8 * np.cos(row["_index"] / 25), 0, 1))}
+            for row in rows
+        ]
         catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return root
 
@@ -385,7 +512,10 @@ def _forward(root: Path) -> Path:
 def _composite(root: Path) -> Path:
     """Write demonstrations of a composite controller whose inputs reach their ends."""
     root.mkdir(parents=True)
-    body = {"type": "BASIC", "body_parts": {"right": CONTROLLER | {"input_type": "delta", "gripper": {"type": "GRIP"}}}}
+    body = {
+        "type": "BASIC",
+        "body_parts": {"right": CONTROLLER | {"input_type": "delta", "gripper": {"type": "GRIP"}}},
+    }
     write_robomimic(root / "demos.hdf5", (60, 55, 71), controller=body, cameras=())
     with h5py.File(root / "demos.hdf5", "r+") as file:
         for demo in file["data"].values():
@@ -397,7 +527,12 @@ def _generated(env: str) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         from simgap.cli import main
 
-        assert main(["generate", env, "-n", "6", "--size", "32", "--out", str(root), "--workers", "0", "--quiet"]) == 0
+        assert (
+            main(
+                ["generate", env, "-n", "6", "--size", "32", "--out", str(root), "--workers", "0", "--quiet"]
+            )
+            == 0
+        )
         return root
 
     return make
@@ -408,16 +543,25 @@ def older(root: Path, arm: Arm = BASE) -> Path:
     newer = arm.write(root.with_name(root.name + "-v30"))
     dataset = open_dataset(newer)
     info = json.loads((newer / "meta" / "info.json").read_text())
-    info |= {"codebase_version": "v2.1", "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", "total_chunks": 1}
+    info |= {
+        "codebase_version": "v2.1",
+        "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "total_chunks": 1,
+    }
     info["video_path"] = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
     (root / "meta").mkdir(parents=True)
     lines: dict[str, list[str]] = {"episodes": [], "episodes_stats": []}
     for entry in dataset.entries:
         table = dataset.table(entry.index)
         _save(table, root / f"data/chunk-000/episode_{entry.index:06d}.parquet")
-        lines["episodes"].append(json.dumps({"episode_index": entry.index, "tasks": list(entry.tasks), "length": entry.length}))
+        lines["episodes"].append(
+            json.dumps({"episode_index": entry.index, "tasks": list(entry.tasks), "length": entry.length})
+        )
         columns = dataset.columns(entry.index)
-        stats = {key: _statistics([np.asarray(v, dtype=np.float64).reshape(len(v), -1)]) for key, v in columns.items()}
+        stats = {
+            key: _statistics([np.asarray(v, dtype=np.float64).reshape(len(v), -1)])
+            for key, v in columns.items()
+        }
         kept = {key: {n: v for n, v in s.items() if not n.startswith("q")} for key, s in stats.items()}
         lines["episodes_stats"].append(json.dumps({"episode_index": entry.index, "stats": kept}))
     for name, text in lines.items():
@@ -459,10 +603,22 @@ def _converted(source: Host, **options: Any) -> Host:
 HOSTS: dict[str, Host] = {name: arm.write for name, arm in ARMS.items()} | OTHERS
 HOSTS |= {
     f"{name}, converted": _converted(HOSTS[name])
-    for name in ("SO-101, degrees, positional stamps", "two cameras", "real clock of a busy loop", "an object in the jaws", "LeRobot v2.1")
+    for name in (
+        "SO-101, degrees, positional stamps",
+        "two cameras",
+        "real clock of a busy loop",
+        "an object in the jaws",
+        "LeRobot v2.1",
+    )
 }
 HOSTS |= {
-    f"{name}, converted": _converted(HOSTS[name]) for name in ("ALOHA HDF5, raw frames", "robomimic, pose differences", "tub with pauses", "our arm-pick")
+    f"{name}, converted": _converted(HOSTS[name])
+    for name in ("ALOHA HDF5, raw frames", "robomimic, pose differences", "tub with pauses", "our arm-pick")
 }
-HOSTS |= {f"{name}, converted": _converted(HOSTS[name]) for name in ("velocities that their owner declares", "poses in millimetres")}
-HOSTS["tub of two sessions, converted with a made-up state"] = _converted(HOSTS["tub of two sessions"], state_from_action=True)
+HOSTS |= {
+    f"{name}, converted": _converted(HOSTS[name])
+    for name in ("velocities that their owner declares", "poses in millimetres")
+}
+HOSTS["tub of two sessions, converted with a made-up state"] = _converted(
+    HOSTS["tub of two sessions"], state_from_action=True
+)

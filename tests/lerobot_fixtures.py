@@ -1,7 +1,8 @@
 """A stand-in for lerobot, so that the worker itself can be tested without it, and the folders that lerobot would have saved.
 
-The stand-in's policies answer with what they saw: a chunk is the state, ``step`` more at each entry, and ``look`` times the mean of
-the images; diffusion adds half of the oldest state of its window, and noise. It prints where lerobot prints.
+The stand-in's policies answer with what they saw: a chunk is the state, ``step`` more at each entry, and
+``look`` times the mean of the images; diffusion adds half of the oldest state of its window, and noise. It
+prints where lerobot prints.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 STATISTICS = tuple(
-    f"{name}.{s}" for name in ("observation.images.top", "observation.images.side", "observation.state", "action") for s in ("mean", "std", "min", "max")
+    f"{name}.{s}"
+    for name in ("observation.images.top", "observation.images.side", "observation.state", "action")
+    for s in ("mean", "std", "min", "max")
 )
 
 _CONFIGS = """
@@ -184,24 +187,47 @@ for request, arrays in messages(source):
 
 def fake_worker(folder: Path, saved: Path, **facts: Any) -> Path:
     """Return a program that answers as a worker that has loaded ``saved``, without torch; ``fault`` at once or ``later`` makes it fail."""
-    scalers = [{"side": side, **json.loads((saved / f"policy_{p}processor.json").read_text())[-1]} for side, p in (("in", "pre"), ("out", "post"))]
-    plain = {"entries": 4, "watches": False, "takes_task": False, "is_relative": False, "fault": "", "later": "", "width": 2, "value": "0"}
+    scalers = [
+        {"side": side, **json.loads((saved / f"policy_{p}processor.json").read_text())[-1]}
+        for side, p in (("in", "pre"), ("out", "post"))
+    ]
+    plain = {
+        "entries": 4,
+        "watches": False,
+        "takes_task": False,
+        "is_relative": False,
+        "fault": "",
+        "later": "",
+        "width": 2,
+        "value": "0",
+    }
     (folder / "worker.py").write_text(_WORKER)
     (folder / "facts.json").write_text(json.dumps({**plain, "scalers": scalers, **facts}))
-    return program(folder / "python", f'exec {sys.executable} {folder / "worker.py"} "$(cat {folder / "facts.json"})" "$@"')
+    return program(
+        folder / "python",
+        f'exec {sys.executable} {folder / "worker.py"} "$(cat {folder / "facts.json"})" "$@"',
+    )
 
 
 def fake_python(folder: Path, *, has_lerobot: bool = True) -> Path:
     """Return a program that is this interpreter with the stand-in for lerobot on its path."""
     site = folder / "site"
-    for package, text in {"lerobot": "", "lerobot/configs": _CONFIGS, "lerobot/policies": "", "lerobot/utils": ""}.items() if has_lerobot else ():
+    for package, text in (
+        {"lerobot": "", "lerobot/configs": _CONFIGS, "lerobot/policies": "", "lerobot/utils": ""}.items()
+        if has_lerobot
+        else ()
+    ):
         (site / package).mkdir(parents=True)
         (site / package / "__init__.py").write_text(text)
     if has_lerobot:
         (site / "lerobot" / "policies" / "factory.py").write_text(_FACTORY)
-        (site / "lerobot" / "utils" / "import_utils.py").write_text("def register_third_party_plugins():\n    pass\n")
+        (site / "lerobot" / "utils" / "import_utils.py").write_text(
+            "def register_third_party_plugins():\n    pass\n"
+        )
         (site / "lerobot-0.6.1.dist-info").mkdir()
-        (site / "lerobot-0.6.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lerobot\nVersion: 0.6.1\n")
+        (site / "lerobot-0.6.1.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: lerobot\nVersion: 0.6.1\n"
+        )
     return program(folder / "python", f'PYTHONPATH={site} exec {sys.executable} "$@"')
 
 
@@ -239,14 +265,24 @@ def save_checkpoint(
     (folder / "model.safetensors").write_bytes(b"weights")
     known = [s for s in STATISTICS if s.rpartition(".")[0] not in without]
     features = {**{n: f["type"] for n, f in inputs.items()}, "action": "ACTION"}
-    scaler = {"features": features, "modes": {"VISUAL": "MEAN_STD", "STATE": "MEAN_STD", "ACTION": "MIN_MAX"}, "statistics": known}
+    scaler = {
+        "features": features,
+        "modes": {"VISUAL": "MEAN_STD", "STATE": "MEAN_STD", "ACTION": "MIN_MAX"},
+        "statistics": known,
+    }
     more = [{"name": s, "relative": True, "features": {}, "modes": {}, "statistics": []} for s in steps]
-    (folder / "policy_preprocessor.json").write_text(json.dumps([*more, {"name": "NormalizerProcessorStep", **scaler}]))
-    (folder / "policy_postprocessor.json").write_text(json.dumps([{"name": "UnnormalizerProcessorStep", **scaler}]))
+    (folder / "policy_preprocessor.json").write_text(
+        json.dumps([*more, {"name": "NormalizerProcessorStep", **scaler}])
+    )
+    (folder / "policy_postprocessor.json").write_text(
+        json.dumps([{"name": "UnnormalizerProcessorStep", **scaler}])
+    )
     return folder
 
 
-def write_file(folder: Path, checkpoint: Path, python: Path, name: str = "policy.json", **fields: Any) -> Path:
+def write_file(
+    folder: Path, checkpoint: Path, python: Path, name: str = "policy.json", **fields: Any
+) -> Path:
     """Write a policy file for the car: chunks of 4 for an executor of ours, unless ``fields`` say otherwise; None leaves a field out."""
     settings: dict[str, Any] = {
         "kind": "lerobot",

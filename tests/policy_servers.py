@@ -77,7 +77,12 @@ def bytes_array(array: NDArray[Any]) -> dict[bytes, Any]:
 
 def text_array(array: NDArray[Any]) -> dict[str, Any]:
     """Write an array as vla-eval does."""
-    return {"__ndarray__": True, "data": array.tobytes(), "dtype": array.dtype.str, "shape": list(array.shape)}
+    return {
+        "__ndarray__": True,
+        "data": array.tobytes(),
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+    }
 
 
 def read(data: bytes | str) -> Any:
@@ -87,7 +92,9 @@ def read(data: bytes | str) -> Any:
     def hook(found: dict[Any, Any]) -> Any:
         for key in (lambda k: k, lambda k: k.encode()):
             if key("__ndarray__") in found:
-                return np.frombuffer(found[key("data")], dtype=found[key("dtype")]).reshape(found[key("shape")])
+                return np.frombuffer(found[key("data")], dtype=found[key("dtype")]).reshape(
+                    found[key("shape")]
+                )
         return found
 
     return msgpack.unpackb(data, object_hook=hook)

@@ -38,9 +38,14 @@ def run_printed(text: str) -> list[int]:
 
 def run(words: list[str]) -> int:
     """Run one command in this process: workers change its pace and nothing else."""
-    return main([*words, *(("--workers", "0") if words[1] in ("convert", "merge", "split") else ()), "--quiet"])
+    return main(
+        [*words, *(("--workers", "0") if words[1] in ("convert", "merge", "split") else ()), "--quiet"]
+    )
 
 
 def thinned(cases: Iterable[Any], fast: Collection[Any]) -> list[Any]:
     """Return parameters of which only a few run in the fast suite, the others in the thorough one."""
-    return [c if c in fast else pytest.param(*(c if isinstance(c, tuple) else (c,)), marks=pytest.mark.slow) for c in cases]
+    return [
+        c if c in fast else pytest.param(*(c if isinstance(c, tuple) else (c,)), marks=pytest.mark.slow)
+        for c in cases
+    ]

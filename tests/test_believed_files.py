@@ -61,7 +61,11 @@ def rewritten(file: Path, **columns: Any) -> None:
     """Write other values into a table of ours, in the very form in which we write it."""
     table = pq.read_table(file)
     for name, value in columns.items():
-        table = table.set_column(table.column_names.index(name), name, pa.array([value] * len(table), table.schema.field(name).type))
+        table = table.set_column(
+            table.column_names.index(name),
+            name,
+            pa.array([value] * len(table), table.schema.field(name).type),
+        )
     file.write_bytes(to_bytes(table, with_schema=False))
 
 
@@ -70,9 +74,13 @@ def renumbered(file: Path) -> None:
     raw = pq.ParquetFile(file)
     table, about = raw.read(), raw.metadata.metadata or {}
     kind = table.schema.field("action").type
-    zeros = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(len(table) * kind.list_size), kind.value_type), type=kind)
+    zeros = pa.FixedSizeListArray.from_arrays(
+        pa.array(np.zeros(len(table) * kind.list_size), kind.value_type), type=kind
+    )
     table = table.set_column(table.column_names.index("action"), "action", zeros)
-    file.write_bytes(to_bytes(table, metadata={k: v.decode() for k, v in about.items() if k != b"ARROW:schema"}))
+    file.write_bytes(
+        to_bytes(table, metadata={k: v.decode() for k, v in about.items() if k != b"ARROW:schema"})
+    )
 
 
 def stated(**fields: Any) -> Edit:
@@ -89,7 +97,12 @@ def _succeeded(log: Path) -> None:
 
 
 def _voided(log: Path) -> None:
-    rewritten(log / "meta/episodes/chunk-000/file-000.parquet", outcome="void", outcome_detail="the cable came loose", success=None)
+    rewritten(
+        log / "meta/episodes/chunk-000/file-000.parquet",
+        outcome="void",
+        outcome_detail="the cable came loose",
+        success=None,
+    )
 
 
 def _reseeded(log: Path) -> None:
@@ -113,7 +126,11 @@ EDITS: dict[str, Edit] = {
 @pytest.mark.parametrize("is_unfinished", [False, True])
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edited_trial_log_is_not_entered_as_evidence(
-    what: str, is_unfinished: bool, trials: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: str,
+    is_unfinished: bool,
+    trials: tuple[Path, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same command again would read the log back, and a new fingerprint would be a new row."""
     before, words = trials
@@ -128,7 +145,9 @@ def test_an_edited_trial_log_is_not_entered_as_evidence(
     assert main(["ledger", "verify", str(root)]) == 0, "no row was added"
 
 
-def test_an_unfinished_trial_log_as_it_was_is_finished(trials: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_an_unfinished_trial_log_as_it_was_is_finished(
+    trials: tuple[Path, list[str]], tmp_path: Path
+) -> None:
     before, words = trials
     root = Path(shutil.copytree(before, tmp_path / "trials"))
     fingerprint = open_dataset(log_of(root)).fingerprint
@@ -137,14 +156,27 @@ def test_an_unfinished_trial_log_as_it_was_is_finished(trials: tuple[Path, list[
     assert open_dataset(log_of(root)).fingerprint == fingerprint
 
 
-@pytest.mark.parametrize("edit", [stated(frames=99_999), stated(fingerprint="ab" * 32), lambda log: renumbered(log / "data/chunk-000/file-000.parquet")])
-def test_generate_says_of_a_finished_dataset_what_its_files_hold(data: Path, tmp_path: Path, edit: Edit, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "edit",
+    [
+        stated(frames=99_999),
+        stated(fingerprint="ab" * 32),
+        lambda log: renumbered(log / "data/chunk-000/file-000.parquet"),
+    ],
+)
+def test_generate_says_of_a_finished_dataset_what_its_files_hold(
+    data: Path, tmp_path: Path, edit: Edit, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = Path(shutil.copytree(data, tmp_path / "data"))
     frames = open_dataset(out).n_frames
     edit(out)
     code = main([*GENERATE, "--out", str(out), "--json", "--quiet"])
     told = json.loads(capsys.readouterr().out)
-    assert (code, told.get("frames")) == (0, frames) if code == 0 else code == 3 and "changed since it was finished" in told["error"]
+    assert (
+        (code, told.get("frames")) == (0, frames)
+        if code == 0
+        else code == 3 and "changed since it was finished" in told["error"]
+    )
 
 
 # -- rollouts
@@ -177,7 +209,9 @@ def test_a_row_of_kept_rollouts_that_was_changed_is_refused(tmp_path: Path, chan
 
 def test_a_timing_that_was_changed_is_refused(tmp_path: Path) -> None:
     timed = dataclasses.replace(
-        record(0, Outcome.success()), forwards=np.array([[0.1, 0.5, 16.0]], dtype=np.float32), step_s=np.array([0.01], dtype=np.float32)
+        record(0, Outcome.success()),
+        forwards=np.array([[0.1, 0.5, 16.0]], dtype=np.float32),
+        step_s=np.array([0.01], dtype=np.float32),
     )
     write_timing(tmp_path, [timed])
     assert (read_timing(tmp_path) or {})["rollouts"] == 1
@@ -222,9 +256,17 @@ def test_a_deleted_record_of_spent_seeds_frees_none_while_the_screen_is_there(tm
 
 
 def _state(**changes: Any) -> ResumeState:
-    adam = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "params": [0]}]}
+    adam = {
+        "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.ones(2)}},
+        "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "params": [0]}],
+    }
     whole = ResumeState(
-        step=3, weights={"w": torch.ones(2, dtype=torch.bfloat16)}, averaged={"w": torch.ones(2)}, optimiser=adam, last_loss=0.5, losses=[0.5, 0.25]
+        step=3,
+        weights={"w": torch.ones(2, dtype=torch.bfloat16)},
+        averaged={"w": torch.ones(2)},
+        optimiser=adam,
+        last_loss=0.5,
+        losses=[0.5, 0.25],
     )
     return dataclasses.replace(whole, **changes)
 
@@ -250,10 +292,24 @@ def test_a_resume_point_that_was_changed_is_refused(tmp_path: Path, change: dict
         read_resume(tmp_path, "a")
 
 
-def test_a_split_is_of_the_data_it_was_drawn_from_and_as_it_was_drawn(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_is_of_the_data_it_was_drawn_from_and_as_it_was_drawn(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out = tmp_path / "split.json", tmp_path / "out"
-    assert main(["data", "split", str(data), "--parts", "train=0.5,val=0.5", "--out", str(file), "--quiet"]) == 0
-    convert = ["data", "convert", str(data), "--episodes", f"{file}:val", "--workers", "0", "--quiet", "--out"]
+    assert (
+        main(["data", "split", str(data), "--parts", "train=0.5,val=0.5", "--out", str(file), "--quiet"]) == 0
+    )
+    convert = [
+        "data",
+        "convert",
+        str(data),
+        "--episodes",
+        f"{file}:val",
+        "--workers",
+        "0",
+        "--quiet",
+        "--out",
+    ]
     assert main([*convert, str(out)]) == 0
     told = json.loads(file.read_text())
     file.write_text(json.dumps(told | {"parts": {"train": [0, 1], "val": [0, 1]}}))

@@ -39,11 +39,22 @@ def test_minutes_that_were_lost_beside_a_finished_run_are_unknown_and_the_bar_do
     assert "does not hold" in said
 
 
-@pytest.mark.parametrize(("rollouts", "code", "said"), [(400, 0, ": holds"), (16, 1, "16 rollouts cannot say"), (0, 2, "counts start at 1")])
+@pytest.mark.parametrize(
+    ("rollouts", "code", "said"),
+    [(400, 0, ": holds"), (16, 1, "16 rollouts cannot say"), (0, 2, "counts start at 1")],
+)
 def test_a_bar_of_400_rollouts_does_not_hold_on_fewer_or_on_none(
-    headline: ModuleType, rollouts: int, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    headline: ModuleType,
+    rollouts: int,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["headline.py", "--alone", "--rollouts", str(rollouts), "--out", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["headline.py", "--alone", "--rollouts", str(rollouts), "--out", str(tmp_path)]
+    )
     try:
         found = headline.main()
     except SystemExit as left:

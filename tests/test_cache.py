@@ -23,7 +23,9 @@ keys = st.recursive(
 @given(keys, keys)
 def test_equal_keys_share_a_folder_and_different_keys_do_not(one: Any, other: Any) -> None:
     cache = StageCache(Path("cache"))
-    assert (cache.folder("datasets", one) == cache.folder("datasets", other)) == (repr(_sorted(one)) == repr(_sorted(other)))
+    assert (cache.folder("datasets", one) == cache.folder("datasets", other)) == (
+        repr(_sorted(one)) == repr(_sorted(other))
+    )
     assert cache.folder("datasets", one) != cache.folder("checkpoints", one)
 
 
@@ -83,10 +85,18 @@ def test_a_stage_that_fails_lets_go_of_its_folder(tmp_path: Path) -> None:
 
 
 def test_seeds_of_two_purposes_roots_or_indices_never_meet() -> None:
-    seeds = [seed_of(purpose, root, index) for purpose in Purpose for root in range(4) for index in (*range(200), 100_000, 100_001)]
+    seeds = [
+        seed_of(purpose, root, index)
+        for purpose in Purpose
+        for root in range(4)
+        for index in (*range(200), 100_000, 100_001)
+    ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**62 for seed in seeds)
 
 
 def test_a_seed_is_the_same_on_every_machine_and_day() -> None:
-    assert [seed_of(Purpose.TRAIN, 0, 0), seed_of(Purpose.TRIAL, 7, 3)] == [1788320217605367667, 2399680061541896407]
+    assert [seed_of(Purpose.TRAIN, 0, 0), seed_of(Purpose.TRIAL, 7, 3)] == [
+        1788320217605367667,
+        2399680061541896407,
+    ]

@@ -27,13 +27,32 @@ RANGES = FactorRanges({"target_x_m": (0.15, 0.21), "target_y_m": (-0.07, 0.07)},
 INSIDE, OUTSIDE = {"target_x_m": 0.18, "target_y_m": 0.0}, {"target_x_m": 0.18, "target_y_m": 0.12}
 
 
-def trials(good: int, bad: int, *, void: int = 0, seed: int = 0, placements: dict[str, float] | None = None, reason: str = "camera froze") -> list[TrialResult]:
+def trials(
+    good: int,
+    bad: int,
+    *,
+    void: int = 0,
+    seed: int = 0,
+    placements: dict[str, float] | None = None,
+    reason: str = "camera froze",
+) -> list[TrialResult]:
     outcomes = [Outcome.success()] * good + [Outcome.failure("missed")] * bad + [Outcome.void(reason)] * void
-    return [TrialResult(index=i, seed=seed + i, outcome=o, placements=placements or INSIDE, steps=40) for i, o in enumerate(outcomes)]
+    return [
+        TrialResult(index=i, seed=seed + i, outcome=o, placements=placements or INSIDE, steps=40)
+        for i, o in enumerate(outcomes)
+    ]
 
 
-def evaluated(in_use: Sequence[TrialResult], conditions: Sequence[TrialResult] | None = None, trained: frozenset[int] = frozenset({10**6})) -> CheckResult:
-    return check_evaluation({"in use": in_use, "conditions": trials(8, 2, seed=500) if conditions is None else conditions}, trained, frozenset({10**7}))
+def evaluated(
+    in_use: Sequence[TrialResult],
+    conditions: Sequence[TrialResult] | None = None,
+    trained: frozenset[int] = frozenset({10**6}),
+) -> CheckResult:
+    return check_evaluation(
+        {"in use": in_use, "conditions": trials(8, 2, seed=500) if conditions is None else conditions},
+        trained,
+        frozenset({10**7}),
+    )
 
 
 # Evaluation
@@ -61,12 +80,18 @@ def test_voids_of_one_set_are_not_averaged_away_by_the_other() -> None:
 def test_the_limits_named_are_those_of_the_smallest_set() -> None:
     found = evaluated(trials(2, 1), trials(4, 1, seed=500))
     assert (found.verdict, found.more_trials) == (Verdict.CANNOT_TELL, MIN_TRIALS - 3)
-    assert found.sentence.startswith(f"Of in use 3 trials count, at least {MIN_TRIALS} are needed. 3 trials: even 3 of 3 leaves")
+    assert found.sentence.startswith(
+        f"Of in use 3 trials count, at least {MIN_TRIALS} are needed. 3 trials: even 3 of 3 leaves"
+    )
 
 
 def test_too_few_trials_cannot_tell_and_the_missing_number_is_named() -> None:
     found = evaluated(trials(3, 2))
-    assert (found.verdict, found.cause, found.more_trials) == (Verdict.CANNOT_TELL, Cause.NONE, MIN_TRIALS - 5)
+    assert (found.verdict, found.cause, found.more_trials) == (
+        Verdict.CANNOT_TELL,
+        Cause.NONE,
+        MIN_TRIALS - 5,
+    )
     assert evaluated(trials(12, 0), []).more_trials == MIN_TRIALS
     assert evaluated([], []).more_trials == MIN_TRIALS
 
@@ -107,7 +132,16 @@ def episode(ages: Sequence[float], *, clipped: float = 0.0, outcome: Outcome | N
     applied = action.copy()
     applied[: round(clipped * steps), 2] += 5.0
     extras = {"chunk_age": np.asarray(ages, np.float32), "applied_action": applied}
-    return Episode(images={}, state=action, action=action, time_s=np.arange(steps) / 20, outcome=outcome or Outcome.success(), task="", seed=0, extras=extras)
+    return Episode(
+        images={},
+        state=action,
+        action=action,
+        time_s=np.arange(steps) / 20,
+        outcome=outcome or Outcome.success(),
+        task="",
+        seed=0,
+        extras=extras,
+    )
 
 
 def build(text: str) -> Executor:
@@ -133,7 +167,9 @@ def test_the_expected_ages_are_those_of_the_definition() -> None:
     assert expected_ages(build("latest"), 7, 6, CHUNK).tolist() == [0.0] * 7
     assert expected_ages(build("receding(3)"), 7, 6, CHUNK).tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert expected_ages(build("whole_chunk"), 12, 6, CHUNK).tolist() == [*range(10), 0, 1]
-    assert expected_ages(build("ensemble(0.0)"), 12, 6, CHUNK).tolist() == pytest.approx([0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 4.5, 4.5])
+    assert expected_ages(build("ensemble(0.0)"), 12, 6, CHUNK).tolist() == pytest.approx(
+        [0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 4.5, 4.5]
+    )
 
 
 @pytest.mark.parametrize(("ran", "declared"), [(a, b) for a in MODES for b in MODES if a != b])
@@ -176,7 +212,9 @@ def test_void_trials_and_logs_without_ages_are_not_judged() -> None:
 # Policy
 
 
-def judged(inside: tuple[int, int], outside: tuple[int, int], screen: tuple[int, int] = (95, 96)) -> CheckResult:
+def judged(
+    inside: tuple[int, int], outside: tuple[int, int], screen: tuple[int, int] = (95, 96)
+) -> CheckResult:
     """Successes and trials inside and outside, and of the screen."""
     good_in, n_in = inside
     good_out, n_out = outside
@@ -222,7 +260,9 @@ def test_looking_worse_than_the_screen_on_few_trials_is_not_called_the_same() ->
 
 
 @pytest.mark.parametrize(("inside", "screen"), [((0, 0), (95, 96)), ((5, 6), (0, 0)), ((0, 0), (0, 0))])
-def test_nothing_is_concluded_from_no_trial_or_no_screen(inside: tuple[int, int], screen: tuple[int, int]) -> None:
+def test_nothing_is_concluded_from_no_trial_or_no_screen(
+    inside: tuple[int, int], screen: tuple[int, int]
+) -> None:
     found = judged(inside, (0, 0), screen)
     assert (found.verdict, found.value) == (Verdict.CANNOT_TELL, None)
     assert ("The screen" in found.sentence) == (inside[1] > 0)
@@ -236,8 +276,17 @@ def test_voids_count_neither_inside_nor_outside() -> None:
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 25), st.integers(0, 25), st.integers(0, 25), st.integers(0, 25), st.integers(0, 40), st.integers(0, 40))
-def test_narrow_data_is_named_only_when_the_exact_test_says_so_and_nothing_crashes(a: int, b: int, c: int, d: int, e: int, f: int) -> None:
+@given(
+    st.integers(0, 25),
+    st.integers(0, 25),
+    st.integers(0, 25),
+    st.integers(0, 25),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_narrow_data_is_named_only_when_the_exact_test_says_so_and_nothing_crashes(
+    a: int, b: int, c: int, d: int, e: int, f: int
+) -> None:
     found = judged((a, a + b), (c, c + d), (e, e + f))
     assert (found.verdict is Verdict.BROKEN) == (found.cause is not Cause.NONE)
     if found.cause is Cause.NARROW_DATA:

@@ -41,7 +41,16 @@ class Bench:
                 self.episodes.append(episode)
         self.simulator: list[Motion] = [(e.extras["executed_action"], e.state) for e in self.episodes]
 
-    def robot(self, *, replays: int = REPLAYS, seed: int = 0, joint: str = "", multiplier: float = 1.0, noise: float = 0.1, **factors: float) -> list[Motion]:
+    def robot(
+        self,
+        *,
+        replays: int = REPLAYS,
+        seed: int = 0,
+        joint: str = "",
+        multiplier: float = 1.0,
+        noise: float = 0.1,
+        **factors: float,
+    ) -> list[Motion]:
         """Replay on a robot with everyday tolerances."""
         rng = np.random.default_rng(seed)
         multipliers = np.ones(len(self.spec))
@@ -49,20 +58,34 @@ class Bench:
             multipliers[self.spec.names.index(f"{joint}.pos")] = multiplier
         motions = []
         for episode in self.episodes[:replays]:
-            everyday = {"friction": rng.uniform(0.9, 1.1), "actuator_gain": rng.uniform(0.97, 1.03), "encoder_noise_deg": noise}
-            obs, _ = self.env.reset(seed=int(rng.integers(10**6)), options={"factors": {**episode.factors, **everyday, **factors}})
+            everyday = {
+                "friction": rng.uniform(0.9, 1.1),
+                "actuator_gain": rng.uniform(0.97, 1.03),
+                "encoder_noise_deg": noise,
+            }
+            obs, _ = self.env.reset(
+                seed=int(rng.integers(10**6)), options={"factors": {**episode.factors, **everyday, **factors}}
+            )
             states, sent = [], []
             for action in episode.extras["executed_action"]:
                 states.append(obs["state"])
                 sent.append(action)
-                obs, _, terminated, truncated, _ = self.env.step(np.clip(action * multipliers, self.spec.low, self.spec.high).astype(np.float32))
+                obs, _, terminated, truncated, _ = self.env.step(
+                    np.clip(action * multipliers, self.spec.low, self.spec.high).astype(np.float32)
+                )
                 if terminated or truncated:
                     break
             motions.append((np.stack(sent), np.stack(states)))
         return motions
 
     def replay(self, robot: list[Motion]) -> CheckResult:
-        return check_replay(robot, self.simulator[: len(robot)], self.spec, assumes=("engine=mujoco",), rng=np.random.default_rng(0))
+        return check_replay(
+            robot,
+            self.simulator[: len(robot)],
+            self.spec,
+            assumes=("engine=mujoco",),
+            rng=np.random.default_rng(0),
+        )
 
     def plant(self, robot: list[Motion]) -> CheckResult:
         return check_plant(robot, self.simulator[: len(robot)], self.spec, assumes=("engine=mujoco",))
@@ -82,7 +105,12 @@ def _few_bootstraps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_everyday_tolerances_and_encoder_noise_fire_neither_check(bench: Bench, seed: int) -> None:
     robot = bench.robot(seed=seed)
     replay, plant = bench.replay(robot), bench.plant(robot)
-    assert (replay.verdict, replay.cause, replay.numbers["broken"], replay.numbers["also_off"]) == (Verdict.OK, Cause.NONE, {}, [])
+    assert (replay.verdict, replay.cause, replay.numbers["broken"], replay.numbers["also_off"]) == (
+        Verdict.OK,
+        Cause.NONE,
+        {},
+        [],
+    )
     assert (plant.verdict, plant.cause, plant.value) == (Verdict.OK, Cause.NONE, 0.0)
     assert replay.assumes == plant.assumes == ("engine=mujoco",)
 
@@ -103,7 +131,9 @@ def test_a_turned_sign_is_named_with_its_joint_and_interval(bench: Bench, joint:
 
 @pytest.mark.parametrize("multiplier", [0.6, 1.4])  # at 1.5 the wrist spends most of a grasp at its stop
 @pytest.mark.parametrize("joint", SO101_JOINTS[1:4])
-def test_a_wrong_scale_is_named_with_its_joint_and_an_interval_that_excludes_one(bench: Bench, joint: str, multiplier: float) -> None:
+def test_a_wrong_scale_is_named_with_its_joint_and_an_interval_that_excludes_one(
+    bench: Bench, joint: str, multiplier: float
+) -> None:
     found = bench.replay(bench.robot(joint=joint, multiplier=multiplier))
     assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.ACTION_SCALE)
     assert list(found.numbers["broken"]) == [f"{joint}.pos"]
@@ -119,14 +149,18 @@ def test_a_joint_that_differs_less_than_the_limit_is_not_named(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_joint_that_does_not_follow_at_all_is_neither_a_sign_nor_a_scale(bench: Bench, noise: float) -> None:
+def test_a_joint_that_does_not_follow_at_all_is_neither_a_sign_nor_a_scale(
+    bench: Bench, noise: float
+) -> None:
     found = bench.replay(bench.robot(joint="elbow_flex", multiplier=0.0, noise=noise))
     assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.JOINT_DEAD)
     assert found.numbers["broken"] == {}, "nothing can be divided by a multiplier of zero"
     assert "elbow_flex.pos" in found.sentence
 
 
-def test_a_noisy_joint_does_not_hide_one_that_is_surely_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_noisy_joint_does_not_hide_one_that_is_surely_off(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     robot = bench.robot(joint="wrist_flex", multiplier=0.6)
     real, told = module._ratios, itertools.cycle([2.5, 0.2])
 
@@ -142,7 +176,9 @@ def test_a_noisy_joint_does_not_hide_one_that_is_surely_off(bench: Bench, monkey
 
 def test_what_a_gripper_holds_fires_nothing(bench: Bench) -> None:
     robot = bench.robot(cube_mass_kg=0.08, friction=1.4)
-    held = [(a, np.concatenate([s[:, :5], s[:, 5:] * 0.5 + 20.0], axis=1).astype(np.float32)) for a, s in robot]
+    held = [
+        (a, np.concatenate([s[:, :5], s[:, 5:] * 0.5 + 20.0], axis=1).astype(np.float32)) for a, s in robot
+    ]
     replay = bench.replay(held)
     assert "gripper.pos" not in replay.numbers["multipliers"]
     assert replay.verdict is Verdict.OK
@@ -153,12 +189,19 @@ def test_what_a_gripper_holds_fires_nothing(bench: Bench) -> None:
 def test_fewer_than_three_replays_cannot_tell_and_name_how_many_would(bench: Bench, replays: int) -> None:
     robot = bench.robot(joint="wrist_flex", multiplier=-1.0, replays=replays)
     for found in (bench.replay(robot), bench.plant(robot)):
-        assert (found.verdict, found.cause, found.n, found.more_trials) == (Verdict.CANNOT_TELL, Cause.NONE, replays, 3 - replays)
+        assert (found.verdict, found.cause, found.n, found.more_trials) == (
+            Verdict.CANNOT_TELL,
+            Cause.NONE,
+            replays,
+            3 - replays,
+        )
         assert found.value is None
 
 
 def test_three_replays_are_enough_to_name_a_sign(bench: Bench) -> None:
-    assert bench.replay(bench.robot(joint="shoulder_pan", multiplier=-1.0, replays=3)).cause is Cause.ACTION_SIGN
+    assert (
+        bench.replay(bench.robot(joint="shoulder_pan", multiplier=-1.0, replays=3)).cause is Cause.ACTION_SIGN
+    )
 
 
 @pytest.mark.parametrize("delay", [2, 4, 8])
@@ -191,7 +234,12 @@ def test_a_weak_servo_is_named_by_the_plant_check_alone(bench: Bench) -> None:
 
 def test_a_stiff_servo_up_to_its_bound_stays_below_the_limit_today(bench: Bench) -> None:
     """A known blind spot: the share closed in a step saturates, so the stiffest servo of the bounds is just told apart or not at all."""
-    ratios = [float(np.median(list(bench.plant(bench.robot(actuator_gain=gain)).numbers["stiffness_ratios"].values()))) for gain in (1.2, 1.4)]
+    ratios = [
+        float(
+            np.median(list(bench.plant(bench.robot(actuator_gain=gain)).numbers["stiffness_ratios"].values()))
+        )
+        for gain in (1.2, 1.4)
+    ]
     assert 1.0 < ratios[0] < ratios[1] < 1.0 + STIFFNESS_LIMIT
 
 
@@ -212,7 +260,9 @@ def test_joints_that_did_not_move_are_not_said_to_do_what_they_are_told(bench: B
             cut.append((a, s))
         return cut
 
-    found = check_replay(frozen(bench.robot()), frozen(bench.simulator), bench.spec, rng=np.random.default_rng(0))
+    found = check_replay(
+        frozen(bench.robot()), frozen(bench.simulator), bench.spec, rng=np.random.default_rng(0)
+    )
     assert found.verdict is Verdict.OK
     assert "4 of 5 joints" in found.sentence
 
@@ -228,9 +278,22 @@ def test_voids_and_stumps_are_left_out_of_the_motions() -> None:
     def logged(steps: int, outcome: Outcome) -> Episode:
         zeros = np.zeros((steps, 6), np.float32)
         extras = {"executed_action": np.full((steps, 6), 2.0, np.float32)}
-        return Episode(images={}, state=zeros, action=zeros + 1, time_s=np.arange(steps) / 20, outcome=outcome, task="", seed=0, extras=extras)
+        return Episode(
+            images={},
+            state=zeros,
+            action=zeros + 1,
+            time_s=np.arange(steps) / 20,
+            outcome=outcome,
+            task="",
+            seed=0,
+            extras=extras,
+        )
 
-    episodes = [logged(30, Outcome.success()), logged(30, Outcome.void("camera froze")), logged(5, Outcome.failure("dropped"))]
+    episodes = [
+        logged(30, Outcome.success()),
+        logged(30, Outcome.void("camera froze")),
+        logged(5, Outcome.failure("dropped")),
+    ]
     log: Any = SimpleNamespace(n_episodes=3, episode=lambda index, images: episodes[index])
     found = motions_of(log)
     assert len(found) == 1
@@ -245,9 +308,24 @@ def test_the_bench_itself_moves_every_arm_joint(bench: Bench) -> None:
 def test_both_sides_of_a_comparison_take_the_same_replays_when_one_is_void() -> None:
     def logged(value: float, outcome: Outcome) -> Episode:
         rows = np.full((30, 6), value, np.float32)
-        return Episode(images={}, state=rows, action=rows, time_s=np.arange(30) / 20, outcome=outcome, task="", seed=int(value))
+        return Episode(
+            images={},
+            state=rows,
+            action=rows,
+            time_s=np.arange(30) / 20,
+            outcome=outcome,
+            task="",
+            seed=int(value),
+        )
 
-    robot: Any = SimpleNamespace(n_episodes=3, episode=lambda i, images: logged(i, Outcome.void("camera froze") if i == 1 else Outcome.success()))
+    robot: Any = SimpleNamespace(
+        n_episodes=3,
+        episode=lambda i, images: logged(i, Outcome.void("camera froze") if i == 1 else Outcome.success()),
+    )
     simulator: Any = SimpleNamespace(n_episodes=5, episode=lambda i, images: logged(i, Outcome.success()))
     usable = usable_replays(robot)
-    assert [float(a[0, 0]) for a, _ in motions_of(simulator, usable)] == [float(a[0, 0]) for a, _ in motions_of(robot, usable)] == [0.0, 2.0]
+    assert (
+        [float(a[0, 0]) for a, _ in motions_of(simulator, usable)]
+        == [float(a[0, 0]) for a, _ in motions_of(robot, usable)]
+        == [0.0, 2.0]
+    )

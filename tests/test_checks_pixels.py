@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from arm_fixtures import condition
 from simgap.checks.pixels import pose_and_light as module
-from simgap.checks.pixels.pose_and_light import LIGHT_FACTORS, LIMIT, CameraComparison, check_pixels, pose_factors
+from simgap.checks.pixels.pose_and_light import (
+    LIGHT_FACTORS,
+    LIMIT,
+    CameraComparison,
+    check_pixels,
+    pose_factors,
+)
 from simgap.envs.arm.factors import PLACEMENT_FACTORS
 from simgap.envs.arm.pick import ArmPickEnv
 from simgap.findings import Cause, CheckResult, Verdict
@@ -27,7 +33,13 @@ CAMERA = {
     "front_camera_yaw_deg": -6.0,
     "front_camera_roll_deg": 4.0,
 }
-LIGHT = {"light_intensity": 0.42, "light_warmth": 0.8, "light_azimuth_deg": -120.0, "table_grey": 0.34, "target_hue_deg": 12.0}
+LIGHT = {
+    "light_intensity": 0.42,
+    "light_warmth": 0.8,
+    "light_azimuth_deg": -120.0,
+    "table_grey": 0.34,
+    "target_hue_deg": 12.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +51,20 @@ def env() -> Iterator[ArmPickEnv]:
 
 @pytest.fixture(autouse=True)
 def _short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "fit_group", lambda *args, rng, generations=3: fit_pixels.fit_group(*args, rng=rng, generations=3))
+    monkeypatch.setattr(
+        module,
+        "fit_group",
+        lambda *args, rng, generations=3: fit_pixels.fit_group(*args, rng=rng, generations=3),
+    )
 
 
 def stills(
-    env: ArmPickEnv, *, cameras: Sequence[str] = ("front",), count: int = 1, paint: Callable[[Frame], None] | None = None, **values: float
+    env: ArmPickEnv,
+    *,
+    cameras: Sequence[str] = ("front",),
+    count: int = 1,
+    paint: Callable[[Frame], None] | None = None,
+    **values: float,
 ) -> dict[str, list[Still]]:
     """Return first frames of a robot with sensor noise, everything else as given."""
     found: dict[str, list[Still]] = {c: [] for c in cameras}
@@ -54,7 +75,9 @@ def stills(
             frame = obs[camera].copy()
             if paint is not None:
                 paint(frame)
-            found[camera].append(Still(frame=frame, state=obs["state"], placements={k: factors[k] for k in PLACEMENT_FACTORS}))
+            found[camera].append(
+                Still(frame=frame, state=obs["state"], placements={k: factors[k] for k in PLACEMENT_FACTORS})
+            )
     return found
 
 
@@ -65,15 +88,25 @@ def explained(found: CheckResult) -> tuple[float, float]:
 
 def test_the_same_pictures_with_sensor_noise_are_ok_on_both_cameras(env: ArmPickEnv) -> None:
     found = check_pixels(env, stills(env, cameras=("front", "wrist"), count=4), assumes=("renderer=x",))
-    assert (found.verdict, found.cause, found.n, found.assumes) == (Verdict.OK, Cause.NONE, 4, ("renderer=x",))
+    assert (found.verdict, found.cause, found.n, found.assumes) == (
+        Verdict.OK,
+        Cause.NONE,
+        4,
+        ("renderer=x",),
+    )
     assert found.value is not None
     assert found.value < LIMIT / 2
 
 
 def test_everyday_tolerances_of_camera_and_light_are_ok(env: ArmPickEnv) -> None:
     for sign in (-1.0, 1.0):
-        everyday = {f"front_camera_d{axis}_m": 0.0005 * sign for axis in "xyz"} | {"light_intensity": 1.0 + 0.03 * sign}
-        assert check_pixels(env, stills(env, cameras=("front", "wrist"), count=2, **everyday)).verdict is Verdict.OK
+        everyday = {f"front_camera_d{axis}_m": 0.0005 * sign for axis in "xyz"} | {
+            "light_intensity": 1.0 + 0.03 * sign
+        }
+        assert (
+            check_pixels(env, stills(env, cameras=("front", "wrist"), count=2, **everyday)).verdict
+            is Verdict.OK
+        )
 
 
 def test_a_camera_that_moved_is_named_and_its_pose_is_fitted(env: ArmPickEnv) -> None:
@@ -101,11 +134,16 @@ def test_another_light_is_named_with_one_light_for_both_cameras(env: ArmPickEnv)
     assert fitted["light_warmth"] == pytest.approx(0.8, abs=0.2)
 
 
-def test_of_two_light_fits_the_one_that_suits_all_cameras_is_kept_and_no_mean_of_them(env: ArmPickEnv) -> None:
+def test_of_two_light_fits_the_one_that_suits_all_cameras_is_kept_and_no_mean_of_them(
+    env: ArmPickEnv,
+) -> None:
     pictures = stills(env, cameras=("front", "wrist"), **LIGHT)
     true = {n: LIGHT.get(n, env.factor_space.factors[n].nominal) for n in LIGHT_FACTORS}
     valley = true | {"light_azimuth_deg": 120.0, "target_hue_deg": -14.0}
-    fits = [CameraComparison(camera=c, difference=50.0, light=PixelFit(values=v, residual=2.0, evaluations=1)) for c, v in (("front", valley), ("wrist", true))]
+    fits = [
+        CameraComparison(camera=c, difference=50.0, light=PixelFit(values=v, residual=2.0, evaluations=1))
+        for c, v in (("front", valley), ("wrist", true))
+    ]
     assert module._light_of_all(env, fits, pictures) == true
 
 
@@ -122,7 +160,9 @@ def _mirrored(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize("paint", [_painted, _hand_before_the_lens])
-def test_a_foreign_object_in_view_is_neither_camera_nor_light(env: ArmPickEnv, paint: Callable[[Frame], None]) -> None:
+def test_a_foreign_object_in_view_is_neither_camera_nor_light(
+    env: ArmPickEnv, paint: Callable[[Frame], None]
+) -> None:
     found = check_pixels(env, stills(env, paint=paint))
     assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
     assert max(explained(found)) < module.EXPLAINED
@@ -144,9 +184,16 @@ def _turned(frame: Frame) -> None:
 @pytest.mark.parametrize("camera", ["front", "wrist"])
 @pytest.mark.parametrize(
     ("paint", "words"),
-    [(_mirrored, "mirrored left to right"), (_channels_exchanged, "red and blue"), (_upside_down, "upside down"), (_turned, "turned by 180")],
+    [
+        (_mirrored, "mirrored left to right"),
+        (_channels_exchanged, "red and blue"),
+        (_upside_down, "upside down"),
+        (_turned, "turned by 180"),
+    ],
 )
-def test_pixels_in_another_order_are_named_and_never_called_another_pose(env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str) -> None:
+def test_pixels_in_another_order_are_named_and_never_called_another_pose(
+    env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str
+) -> None:
     found = check_pixels(env, stills(env, cameras=(camera,), paint=paint))
     assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
     assert f"{camera} picture is " in found.sentence
@@ -158,7 +205,13 @@ def test_pixels_in_another_order_are_named_and_never_called_another_pose(env: Ar
 @pytest.mark.parametrize(
     ("camera", "paint", "words", "factors"),
     [
-        pytest.param("front", _mirrored, "mirrored left to right", {"light_azimuth_deg": -120.0}, marks=pytest.mark.slow),
+        pytest.param(
+            "front",
+            _mirrored,
+            "mirrored left to right",
+            {"light_azimuth_deg": -120.0},
+            marks=pytest.mark.slow,
+        ),
         ("wrist", _channels_exchanged, "red and blue", {"light_warmth": -1.0}),
     ],
 )
@@ -173,7 +226,9 @@ def test_pixels_in_another_order_under_another_light_are_named_and_no_wrong_ligh
 
 
 @pytest.mark.slow
-def test_a_mirror_before_a_camera_that_turned_right_is_not_called_one_that_turned_left(env: ArmPickEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_before_a_camera_that_turned_right_is_not_called_one_that_turned_left(
+    env: ArmPickEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "fit_group", fit_pixels.fit_group)
     found = check_pixels(env, stills(env, paint=_mirrored, count=2, front_camera_yaw_deg=8.0))
     assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER), found.sentence
@@ -190,7 +245,9 @@ def test_a_moved_camera_under_another_light_is_in_no_mirror(env: ArmPickEnv) -> 
 
 
 @pytest.mark.parametrize("pictures", [{}, {"front": []}, {"front": [], "wrist": []}])
-def test_without_stills_the_check_is_not_run_and_says_so(env: ArmPickEnv, pictures: dict[str, list[Still]]) -> None:
+def test_without_stills_the_check_is_not_run_and_says_so(
+    env: ArmPickEnv, pictures: dict[str, list[Still]]
+) -> None:
     found = check_pixels(env, pictures)
     assert (found.verdict, found.cause, found.value, found.n) == (Verdict.NOT_RUN, Cause.NONE, None, None)
 

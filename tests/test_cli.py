@@ -51,13 +51,19 @@ def _raise(error: BaseException) -> Run:
 
 
 def _child(
-    *words: str, script: str = "import sys; from simgap.cli import main; sys.exit(main())", stdout: int | None = None
+    *words: str,
+    script: str = "import sys; from simgap.cli import main; sys.exit(main())",
+    stdout: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     out = subprocess.PIPE if stdout is None else stdout
-    return subprocess.run([sys.executable, "-c", script, *words], stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script, *words], stdout=out, stderr=subprocess.PIPE, text=True, check=False
+    )
 
 
-def test_help_lists_the_verbs_that_exist_in_the_order_of_the_loop(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_verbs_that_exist_in_the_order_of_the_loop(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
     plant(lambda args: 0)
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
@@ -72,7 +78,9 @@ def test_a_verb_without_a_file_is_not_listed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_file_of_a_verb_is_in_the_table() -> None:
-    files = {path.stem for path in Path(simgap.cli.__file__).parent.glob("*.py") if not path.stem.startswith("_")}
+    files = {
+        path.stem for path in Path(simgap.cli.__file__).parent.glob("*.py") if not path.stem.startswith("_")
+    }
     assert files <= set(_verbs.SUMMARIES)
 
 
@@ -94,7 +102,9 @@ def test_no_verb_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: simgap VERB" in capsys.readouterr().err
 
 
-def test_an_unknown_verb_gets_the_nearest_one_proposed(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_verb_gets_the_nearest_one_proposed(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
     plant(lambda args: 0)
     assert main(["sampel"]) == 2
     assert "did you mean 'sample'?" in capsys.readouterr().err
@@ -114,7 +124,9 @@ def test_every_verb_has_the_common_options_with_their_defaults(plant: Plant) -> 
     assert (seen[1].json, seen[1].out, seen[1].seed, seen[1].count) == (True, Path("runs/a"), 7, 3)
 
 
-@pytest.mark.parametrize("words", [["sample", "--json", "--seed", "5", "sub"], ["sample", "sub", "--json", "--seed", "5"]])
+@pytest.mark.parametrize(
+    "words", [["sample", "--json", "--seed", "5", "sub"], ["sample", "sub", "--json", "--seed", "5"]]
+)
 def test_common_options_count_before_and_after_a_sub_verb(plant: Plant, words: list[str]) -> None:
     seen: list[argparse.Namespace] = []
     plant(lambda args: seen.append(args) or 0)  # type: ignore[func-returns-value]
@@ -155,14 +167,36 @@ def test_a_wrong_option_is_one_line(plant: Plant, capsys: pytest.CaptureFixture[
             "out of memory; use fewer workers, smaller images or a smaller batch",
         ),
         (DataError("robot \x1b[31mred\x1b[0m"), 3, "robot ?[31mred?[0m"),
-        (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 3, "runs/a: no space left on device; free some space or choose another --out"),
-        (OSError(errno.EFBIG, "File too large", "runs/a"), 3, "runs/a: file too large; raise the limit (ulimit -f) or choose another --out"),
-        (FileExistsError(errno.EEXIST, "File exists", "runs/a"), 3, "runs/a: file exists; expected a folder or nothing there: choose another --out"),
-        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), 3, "a/b: not a directory; part of the path is a file: check the path"),
-        (PermissionError(errno.EACCES, "Permission denied", "/root/a"), 3, "/root/a: permission denied; choose another path or change its permissions"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs/a"),
+            3,
+            "runs/a: no space left on device; free some space or choose another --out",
+        ),
+        (
+            OSError(errno.EFBIG, "File too large", "runs/a"),
+            3,
+            "runs/a: file too large; raise the limit (ulimit -f) or choose another --out",
+        ),
+        (
+            FileExistsError(errno.EEXIST, "File exists", "runs/a"),
+            3,
+            "runs/a: file exists; expected a folder or nothing there: choose another --out",
+        ),
+        (
+            NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"),
+            3,
+            "a/b: not a directory; part of the path is a file: check the path",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/root/a"),
+            3,
+            "/root/a: permission denied; choose another path or change its permissions",
+        ),
     ],
 )
-def test_an_error_is_one_line_and_an_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str) -> None:
+def test_an_error_is_one_line_and_an_exit_code(
+    plant: Plant, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+) -> None:
     plant(_raise(error))
     assert main(["sample"]) == code
     captured = capsys.readouterr()
@@ -170,7 +204,9 @@ def test_an_error_is_one_line_and_an_exit_code(plant: Plant, capsys: pytest.Capt
     assert captured.out == ""
 
 
-def test_a_file_that_a_full_disk_cuts_short_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_a_full_disk_cuts_short_is_named_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -184,7 +220,11 @@ def test_a_file_that_a_full_disk_cuts_short_is_named_and_leaves_nothing(tmp_path
 def test_an_error_with_json_is_one_document(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
     plant(_raise(DataError("the index is torn")))
     assert main(["sample", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out) == {"error": "the index is torn", "kind": "DataError", "exit": 3}
+    assert json.loads(capsys.readouterr().out) == {
+        "error": "the index is torn",
+        "kind": "DataError",
+        "exit": 3,
+    }
 
 
 def test_a_wrong_option_with_json_is_one_document(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,7 +249,9 @@ def test_a_defect_is_one_line_that_says_where_the_traceback_is(
     assert "command: simgap sample --count 2" in log.read_text()
 
 
-def test_a_traceback_that_cannot_be_saved_is_said(plant: Plant, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_that_cannot_be_saved_is_said(
+    plant: Plant, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
     plant(_raise(KeyError("elbow")))
     assert main(["sample"]) == 3
@@ -280,7 +322,9 @@ sys.exit(cli.main())
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("words", [[], ["--json"], ["--quiet", "--json"]], ids=["page", "document", "error"])
-def test_names_that_others_wrote_are_shown_whatever_they_hold(words: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_others_wrote_are_shown_whatever_they_hold(
+    words: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     done = subprocess.run([sys.executable, "-c", _FOREIGN, "any", *words], capture_output=True, check=False)
     output = done.stdout.decode(encoding)
@@ -291,9 +335,15 @@ def test_names_that_others_wrote_are_shown_whatever_they_hold(words: list[str], 
         assert "\x1b" not in output
     else:
         shown = json.loads(output)
-        assert shown.get("name", shown.get("error")) == "z\u00e4h \ud800 " + ("?" if "--quiet" in words else "\x1b") + "[31m [red]"
+        assert (
+            shown.get("name", shown.get("error"))
+            == "z\u00e4h \ud800 " + ("?" if "--quiet" in words else "\x1b") + "[31m [red]"
+        )
 
 
 def test_closed_standard_streams_are_no_defect() -> None:
-    command = f"exec {shlex.quote(sys.executable)} -c 'import sys; from simgap.cli import main; sys.exit(main())' --version >&- 2>&-"
+    command = (
+        f"exec {shlex.quote(sys.executable)} -c 'import sys; from simgap.cli import main; sys.exit(main())'"
+        " --version >&- 2>&-"
+    )
     assert subprocess.run(command, shell=True, check=False).returncode == 0

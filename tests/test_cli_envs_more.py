@@ -22,17 +22,37 @@ def document(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> d
     return found
 
 
-def test_a_sweep_moves_one_factor_and_tells_success_at_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_moves_one_factor_and_tells_success_at_each_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "gain.png"
-    found = document(capsys, "envs", "sweep", "arm-pick", "light_intensity", "--points", "3", "-n", "2", "--out", str(out))
+    found = document(
+        capsys, "envs", "sweep", "arm-pick", "light_intensity", "--points", "3", "-n", "2", "--out", str(out)
+    )
     assert [p["value"] for p in found["points"]] == pytest.approx([0.25, 1.025, 1.8])
     assert all(p["n"] == 2 and p["low"] == wilson(p["successes"], 2).low for p in found["points"])
     assert np.asarray(Image.open(out)).std() > 10
 
 
-def test_a_whole_number_factor_is_swept_over_whole_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_number_factor_is_swept_over_whole_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = str(tmp_path / "latency.png")
-    found = document(capsys, "envs", "sweep", "arm-pick", "action_latency_steps", "--high", "2", "--points", "9", "-n", "1", "--out", out)
+    found = document(
+        capsys,
+        "envs",
+        "sweep",
+        "arm-pick",
+        "action_latency_steps",
+        "--high",
+        "2",
+        "--points",
+        "9",
+        "-n",
+        "1",
+        "--out",
+        out,
+    )
     assert [p["value"] for p in found["points"]] == [0.0, 1.0, 2.0]
 
 
@@ -49,7 +69,11 @@ def test_a_whole_number_factor_is_swept_over_whole_numbers(tmp_path: Path, capsy
     ],
 )
 def test_a_wrong_request_is_one_line(
-    argv: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    argv: tuple[str, ...],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["envs", *argv, "--quiet"]) == 2
@@ -60,7 +84,20 @@ def test_a_wrong_request_is_one_line(
 
 def test_a_teacher_map_counts_every_rollout_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "map.png"
-    found = document(capsys, "envs", "teacher-map", "arm-pick", "--cells", "2", "-n", "1", "--workers", "0", "--out", str(out))
+    found = document(
+        capsys,
+        "envs",
+        "teacher-map",
+        "arm-pick",
+        "--cells",
+        "2",
+        "-n",
+        "1",
+        "--workers",
+        "0",
+        "--out",
+        str(out),
+    )
     assert sum(found["totals"].values()) == found["rollouts"] == 4
     assert (found["x"]["factor"], found["y"]["factor"]) == ("target_x_m", "target_y_m")
     assert np.asarray(Image.open(out)).std() > 10

@@ -26,7 +26,11 @@ def _args(**given: bool) -> argparse.Namespace:
 
 
 def test_json_is_one_document_of_plain_values(capsys: pytest.CaptureFixture[str]) -> None:
-    emit(_args(json=True), {"n": np.int64(3), "rates": np.array([0.5, 1.0]), "path": Path("a/b"), "rate": None}, lambda console: console.print("no"))
+    emit(
+        _args(json=True),
+        {"n": np.int64(3), "rates": np.array([0.5, 1.0]), "path": Path("a/b"), "rate": None},
+        lambda console: console.print("no"),
+    )
     assert json.loads(capsys.readouterr().out) == {"n": 3, "rates": [0.5, 1.0], "path": "a/b", "rate": None}
 
 
@@ -38,7 +42,9 @@ def test_an_undefined_number_never_becomes_json(capsys: pytest.CaptureFixture[st
 
 def test_people_get_what_the_verb_draws(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("env", "failure modes")
-    table.add_row("arm_pick", ", ".join(["missed the cube", "dropped it", "timed out", "knocked over the bin"]))
+    table.add_row(
+        "arm_pick", ", ".join(["missed the cube", "dropped it", "timed out", "knocked over the bin"])
+    )
     emit(_args(), {}, lambda console: console.print(table))
     assert "missed the cube, dropped it, timed out, knocked over the bin" in capsys.readouterr().out
 
@@ -98,7 +104,9 @@ def test_quiet_progress_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out + captured.err == ""
 
 
-def test_a_bar_on_a_terminal_leaves_standard_output_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_on_a_terminal_leaves_standard_output_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress(4, "episodes") as advance:
         advance(3, "a [note] in brackets")
@@ -110,7 +118,9 @@ def test_a_bar_on_a_terminal_leaves_standard_output_alone(capsys: pytest.Capture
     assert "4/4" in captured.err
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (125, "2 min 05 s"), (7325, "2 h 02 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (125, "2 min 05 s"), (7325, "2 h 02 min")]
+)
 def test_a_duration_is_told_in_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -118,7 +128,9 @@ def test_a_duration_is_told_in_two_units(seconds: float, text: str) -> None:
 HOSTILE = "[/nothing] [red]x[/red] :car: \x1b[2J\x1b]0;title\x07 \x9b31m \u202egnp.exe \x7f"
 
 
-def test_no_text_of_a_file_commands_the_terminal_or_is_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_of_a_file_commands_the_terminal_or_is_read_as_markup(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     table = Table("name")
     table.add_row(HOSTILE)
     emit(_args(), {}, lambda console: (console.print(HOSTILE), console.print(table)))  # type: ignore[func-returns-value, return-value]

@@ -28,9 +28,17 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def saved(folder: Path, *, size: tuple[int, int] = (48, 48), cameras: tuple[str, ...] = ("front", "wrist"), **config: Any) -> Path:
+def saved(
+    folder: Path,
+    *,
+    size: tuple[int, int] = (48, 48),
+    cameras: tuple[str, ...] = ("front", "wrist"),
+    **config: Any,
+) -> Path:
     """Save an ACT-like checkpoint for arm-pick's six joints."""
-    path = save_checkpoint(folder / "saved", width=6, cameras=cameras, chunk_size=10, n_action_steps=5, **config)
+    path = save_checkpoint(
+        folder / "saved", width=6, cameras=cameras, chunk_size=10, n_action_steps=5, **config
+    )
     data = json.loads((path / "config.json").read_text())
     for name, feature in data["input_features"].items():
         feature["shape"] = [3, *size] if "images" in name else feature["shape"]
@@ -43,7 +51,9 @@ def described(*words: str | Path) -> int:
     return main(["policy", "describe", *map(str, words)])
 
 
-def test_the_file_that_is_written_is_one_that_our_reader_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_that_is_written_is_one_that_our_reader_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, file = saved(tmp_path), tmp_path / "act.json"
     assert described(folder, "--env", "arm-pick", "--write", file, "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -64,7 +74,18 @@ def test_everything_that_is_missing_is_said_at_once_with_the_flags_that_say_it(
     assert described(folder) == 1
     page = capsys.readouterr().out
     assert page.count("missing: ") == 2
-    assert all(flag in page for flag in ("--resize", "--env", "--dataset", "--action-spec", "--state-spec", "--rate-hz", "--python"))
+    assert all(
+        flag in page
+        for flag in (
+            "--resize",
+            "--env",
+            "--dataset",
+            "--action-spec",
+            "--state-spec",
+            "--rate-hz",
+            "--python",
+        )
+    )
     assert described(folder, "--write", "act.json") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -73,7 +94,9 @@ def test_everything_that_is_missing_is_said_at_once_with_the_flags_that_say_it(
     assert not Path("act.json").exists()
 
 
-def test_frames_that_are_not_square_are_refused_in_a_sentence_or_stretched_where_that_was_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frames_that_are_not_square_are_refused_in_a_sentence_or_stretched_where_that_was_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = saved(tmp_path, size=(48, 64))
     assert described(folder, "--env", "arm-pick", "--write", "act.json") == 2
     said = capsys.readouterr().err
@@ -84,42 +107,68 @@ def test_frames_that_are_not_square_are_refused_in_a_sentence_or_stretched_where
     assert (written["image_size"], written["resize"]) == (48, True)
 
 
-def test_cameras_of_other_names_are_mapped_by_flags_that_the_message_spells_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cameras_of_other_names_are_mapped_by_flags_that_the_message_spells_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = saved(tmp_path, cameras=("top", "wrist"))
     assert described(folder, "--env", "arm-pick", "--write", "act.json") == 2
     assert "--camera front=top" in capsys.readouterr().err
     assert described(folder, "--env", "arm-pick", "--camera", "front=top", "--write", "act.json") == 0
-    assert json.loads(Path("act.json").read_text())["images"] == {"front": "observation.images.top", "wrist": "observation.images.wrist"}
+    assert json.loads(Path("act.json").read_text())["images"] == {
+        "front": "observation.images.top",
+        "wrist": "observation.images.wrist",
+    }
     assert described(folder, "--env", "arm-pick", "--camera", "front=left") == 2
 
 
 def test_conventions_can_be_stated_without_an_env(tmp_path: Path) -> None:
-    spec = ActionSpec(dimensions=tuple(Dimension(name=f"j{i}.pos", unit=Unit.DEG, low=-90, high=90) for i in range(6)), rate_hz=10)
+    spec = ActionSpec(
+        dimensions=tuple(Dimension(name=f"j{i}.pos", unit=Unit.DEG, low=-90, high=90) for i in range(6)),
+        rate_hz=10,
+    )
     Path("arm.json").write_text(json.dumps({"action_spec": spec.to_json(), "state_spec": spec.to_json()}))
-    command = (saved(tmp_path), "--action-spec", "arm.json", "--state-spec", "arm.json", "--rate-hz", "30", "--write", "act.json")
+    command = (
+        saved(tmp_path),
+        "--action-spec",
+        "arm.json",
+        "--state-spec",
+        "arm.json",
+        "--rate-hz",
+        "30",
+        "--write",
+        "act.json",
+    )
     assert described(*command) == 0
     interface = interface_of(read_policy_file(tmp_path / "act.json", KINDS))
     assert interface.action_spec.rate_hz == interface.state_spec.rate_hz == 30
     assert interface.envs == ()
 
 
-def test_a_python_that_the_command_names_makes_the_written_file_trusted_until_it_is_edited(tmp_path: Path) -> None:
+def test_a_python_that_the_command_names_makes_the_written_file_trusted_until_it_is_edited(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "act.json"
-    assert described(saved(tmp_path), "--env", "arm-pick", "--python", "/usr/bin/python3", "--write", file) == 0
+    assert (
+        described(saved(tmp_path), "--env", "arm-pick", "--python", "/usr/bin/python3", "--write", file) == 0
+    )
     assert interface_of(read_policy_file(file, KINDS)).chunk == 10
     file.write_text(file.read_text().replace("python3", "python4"))
     with pytest.raises(UsageError, match="names a program to start"):
         interface_of(read_policy_file(file, KINDS))
 
 
-def test_an_env_with_other_joints_is_refused_before_a_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_env_with_other_joints_is_refused_before_a_file_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert described(saved(tmp_path), "--env", "car-goal", "--write", "act.json") == 2
     said = capsys.readouterr().err
     assert "not trained for that env" in said
     assert "shoulder" not in said
 
 
-@pytest.mark.parametrize("verb", [("screen",), ("trial",), ("select",), ("study", "execution"), ("report",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb", [("screen",), ("trial",), ("select",), ("study", "execution"), ("report",)], ids=" ".join
+)
 def test_a_lerobot_folder_in_the_place_of_a_checkpoint_leads_to_its_policy_file(
     verb: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +182,17 @@ def test_a_lerobot_folder_in_the_place_of_a_checkpoint_leads_to_its_policy_file(
 def test_a_real_folder_is_described_with_its_pointers(capsys: pytest.CaptureFixture[str]) -> None:
     if not REAL.exists():
         pytest.skip(f"{REAL} is not here")
-    command = (REAL, "--env", "arm-pick", "--camera", "front=top", "--resize", "--write", "act.json", "--json")
+    command = (
+        REAL,
+        "--env",
+        "arm-pick",
+        "--camera",
+        "front=top",
+        "--resize",
+        "--write",
+        "act.json",
+        "--json",
+    )
     assert described(*command) == 1
     document = json.loads(capsys.readouterr().out)
     assert "Git LFS" in document["notes"][0]

@@ -24,7 +24,11 @@ _PATIENCE_S = 120.0
 
 def _start(*words: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", _SCRIPT, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -32,7 +36,9 @@ def _wait_for(condition: Callable[[], Any], what: str, process: subprocess.Popen
     end = time.monotonic() + _PATIENCE_S
     while not condition():
         assert time.monotonic() < end, f"{what} did not happen"
-        assert process is None or process.poll() is None, f"the command ended before {what}: {process and process.communicate()}"
+        assert process is None or process.poll() is None, (
+            f"the command ended before {what}: {process and process.communicate()}"
+        )
         time.sleep(0.005)
 
 
@@ -85,12 +91,32 @@ def _episodes(root: Path) -> set[Path]:
 
 
 def _finish(*words: str | Path) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run([sys.executable, "-c", _SCRIPT, *map(str, words), "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, *map(str, words), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 GENERATE = ["generate", "arm-pick", "-n", "8", "--size", "48"]
-TRAIN = ["--steps", "24", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--checkpoint-every", "4", "--log-every", "2"]
+TRAIN = [
+    "--steps",
+    "24",
+    "--batch",
+    "8",
+    "--width",
+    "8",
+    "--hidden",
+    "16",
+    "--threads",
+    "1",
+    "--checkpoint-every",
+    "4",
+    "--log-every",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +140,9 @@ def _recorded(root: Path) -> str:
 
 
 @pytest.mark.slow
-def test_killed_generation_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_generation_goes_on_and_ends_with_the_same_bytes(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for attempt in range(5):  # on a busy machine all eight may be there before the signal is
         out = tmp_path / f"picks{attempt}"
         process = _start(*GENERATE, "--workers", "2", "--out", out)
@@ -136,7 +164,9 @@ def test_killed_generation_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_
 
 
 @pytest.mark.slow
-def test_killed_training_goes_on_and_ends_with_the_same_bits(data: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_training_goes_on_and_ends_with_the_same_bits(
+    data: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "policy"
     process = _start("train", data, *TRAIN, "--out", out)
     _wait_for((out / "resume.pt").is_file, "a resume point", process)
@@ -154,7 +184,9 @@ def test_killed_training_goes_on_and_ends_with_the_same_bits(data: Path, checkpo
 
 
 @pytest.mark.slow
-def test_killed_trials_go_on_and_end_with_the_same_bytes(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_trials_go_on_and_end_with_the_same_bytes(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["trial", checkpoint, "-n", "3", "--gap", "none", "--executor", "whole_chunk"]
     assert main([*map(str, words), "--workers", "0", "--out", str(tmp_path / "whole"), "--json"]) == 1
     whole = json.loads(capsys.readouterr().out)
@@ -182,7 +214,9 @@ def test_workers_killed_with_their_parent_while_they_start_do_not_live_on(tmp_pa
 def test_control_c_is_one_line_and_leaves_nobody(tmp_path: Path, moment: str) -> None:
     out = tmp_path / "picks"
     process = _start(*GENERATE, "--workers", "2", "--out", out, "--quiet")
-    _wait_for(lambda: _workers(process.pid) if moment == "while workers start" else _episodes(out), moment, process)
+    _wait_for(
+        lambda: _workers(process.pid) if moment == "while workers start" else _episodes(out), moment, process
+    )
     family = _family(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground hears it
     _, error = process.communicate(timeout=_PATIENCE_S)
@@ -192,7 +226,9 @@ def test_control_c_is_one_line_and_leaves_nobody(tmp_path: Path, moment: str) ->
 
 @pytest.mark.slow
 def test_control_c_during_trials_ends_the_robot_too(checkpoint: Path, tmp_path: Path) -> None:
-    process = _start("trial", checkpoint, "-n", "4", "--gap", "none", "--workers", "0", "--out", tmp_path, "--quiet")
+    process = _start(
+        "trial", checkpoint, "-n", "4", "--gap", "none", "--workers", "0", "--out", tmp_path, "--quiet"
+    )
     _wait_for(lambda: list(tmp_path.glob("*/meta/episodes/*/*.parquet")), "the first trial", process)
     family = _family(process.pid)
     os.killpg(process.pid, signal.SIGINT)

@@ -51,16 +51,29 @@ def conventions_of(draw: st.DrawFn, kinds: list[str]) -> VectorSpec:
     """Draw a convention for dimensions whose calibration is fixed: any unit, direction, zero, polarity, reference and order."""
     found = []
     for k, kind in enumerate(kinds):
-        units = [u for u in ANGLES if u is not Unit.TICKS] if kind == "jaw" else list(LENGTHS if kind == "rail" else ANGLES)
-        changes: dict[str, Any] = {"is_gripper": kind == "jaw", "opens_high": kind != "jaw" or draw(st.booleans())}
-        changes |= {"sign": draw(st.sampled_from([1, -1])), "zero": draw(st.floats(-50, 50)), "reference": draw(st.sampled_from(list(Reference)))}
+        units = (
+            [u for u in ANGLES if u is not Unit.TICKS]
+            if kind == "jaw"
+            else list(LENGTHS if kind == "rail" else ANGLES)
+        )
+        changes: dict[str, Any] = {
+            "is_gripper": kind == "jaw",
+            "opens_high": kind != "jaw" or draw(st.booleans()),
+        }
+        changes |= {
+            "sign": draw(st.sampled_from([1, -1])),
+            "zero": draw(st.floats(-50, 50)),
+            "reference": draw(st.sampled_from(list(Reference))),
+        }
         calibrated = {"jaw": JAW, "rail": RAIL}.get(kind, SERVO)
         found.append(dimension(f"{kind}{k}", draw(st.sampled_from(units)), calibrated=calibrated, **changes))
     return vector(*draw(st.permutations(found)))
 
 
 @st.composite
-def three_conventions(draw: st.DrawFn) -> tuple[VectorSpec, VectorSpec, VectorSpec, NDArray[np.float64], NDArray[np.float64]]:
+def three_conventions(
+    draw: st.DrawFn,
+) -> tuple[VectorSpec, VectorSpec, VectorSpec, NDArray[np.float64], NDArray[np.float64]]:
     kinds = draw(st.lists(st.sampled_from(["arm", "jaw", "rail"]), min_size=1, max_size=4))
     a, b, c = (draw(conventions_of(kinds)) for _ in range(3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -73,7 +86,11 @@ def close(ours: NDArray[np.float64], theirs: NDArray[np.float64], like: float) -
 
 def size(*conversions: Conversion) -> float:
     """Return the largest number that meets a rounding error on the way."""
-    return max(1e3 * (1 + abs(s)) * (1 + abs(1 / s)) + abs(o) * (1 + abs(1 / s)) for c in conversions for s, o in zip(c.map.scale, c.map.offset, strict=True))
+    return max(
+        1e3 * (1 + abs(s)) * (1 + abs(1 / s)) + abs(o) * (1 + abs(1 / s))
+        for c in conversions
+        for s, o in zip(c.map.scale, c.map.offset, strict=True)
+    )
 
 
 @given(three_conventions())
@@ -110,7 +127,9 @@ def test_a_batch_of_chunks_is_converted_chunk_by_chunk(drawn: tuple[Any, ...], b
     chunks = np.stack([values + k for k in range(batch)])
     states = np.stack([state - k for k in range(batch)])
     together = convert(chunks, a, b, states)
-    np.testing.assert_array_equal(together, np.stack([convert(v, a, b, s) for v, s in zip(chunks, states, strict=True)]))
+    np.testing.assert_array_equal(
+        together, np.stack([convert(v, a, b, s) for v, s in zip(chunks, states, strict=True)])
+    )
 
 
 @given(three_conventions())
@@ -129,15 +148,50 @@ def test_limits_follow_a_change_of_unit(drawn: tuple[Any, ...]) -> None:
 
 PAIRS: list[tuple[Dimension, Dimension, float, float]] = [
     (dimension(), dimension(unit=Unit.RAD), 180.0, math.pi),
-    (dimension(unit=Unit.RANGE_100, calibrated=CalibratedRange(low=1024, high=3072)), dimension(), 100.0, 90.0),
-    (dimension(unit=Unit.RANGE_100, calibrated=CalibratedRange(low=800, high=3200)), dimension(), -1.0, -1.0546875),
-    (dimension(unit=Unit.TICKS, calibrated=CalibratedRange(low=1024, high=3072)), dimension(unit=Unit.RAD), 3072.0, math.pi / 2),
-    (dimension(unit=Unit.TICKS, calibrated=SERVO), dimension(unit=Unit.RANGE_100, calibrated=SERVO), 812.0, -100.0),
+    (
+        dimension(unit=Unit.RANGE_100, calibrated=CalibratedRange(low=1024, high=3072)),
+        dimension(),
+        100.0,
+        90.0,
+    ),
+    (
+        dimension(unit=Unit.RANGE_100, calibrated=CalibratedRange(low=800, high=3200)),
+        dimension(),
+        -1.0,
+        -1.0546875,
+    ),
+    (
+        dimension(unit=Unit.TICKS, calibrated=CalibratedRange(low=1024, high=3072)),
+        dimension(unit=Unit.RAD),
+        3072.0,
+        math.pi / 2,
+    ),
+    (
+        dimension(unit=Unit.TICKS, calibrated=SERVO),
+        dimension(unit=Unit.RANGE_100, calibrated=SERVO),
+        812.0,
+        -100.0,
+    ),
     (dimension(unit=Unit.NORMALISED), dimension(unit=Unit.RANGE_100), -0.25, -25.0),
     (dimension(unit=Unit.NORMALISED), dimension(unit=Unit.FRACTION), 0.0, 0.5),
-    (dimension(unit=Unit.PERCENT, is_gripper=True), dimension(unit=Unit.FRACTION, is_gripper=True), 30.0, 0.3),
-    (dimension(unit=Unit.PERCENT, is_gripper=True), dimension(unit=Unit.PERCENT, is_gripper=True, opens_high=False), 30.0, 70.0),
-    (dimension(unit=Unit.PERCENT, is_gripper=True, calibrated=JAW), dimension(unit=Unit.RAD, is_gripper=True), 100.0, 1.2),
+    (
+        dimension(unit=Unit.PERCENT, is_gripper=True),
+        dimension(unit=Unit.FRACTION, is_gripper=True),
+        30.0,
+        0.3,
+    ),
+    (
+        dimension(unit=Unit.PERCENT, is_gripper=True),
+        dimension(unit=Unit.PERCENT, is_gripper=True, opens_high=False),
+        30.0,
+        70.0,
+    ),
+    (
+        dimension(unit=Unit.PERCENT, is_gripper=True, calibrated=JAW),
+        dimension(unit=Unit.RAD, is_gripper=True),
+        100.0,
+        1.2,
+    ),
     (
         dimension(unit=Unit.RAD, is_gripper=True, calibrated=JAW),
         dimension(unit=Unit.RAD, is_gripper=True, calibrated=JAW, opens_high=False),
@@ -149,7 +203,9 @@ PAIRS: list[tuple[Dimension, Dimension, float, float]] = [
 
 
 @pytest.mark.parametrize(("given_as", "wanted", "value", "expected"), PAIRS)
-def test_a_value_has_the_number_that_its_unit_says(given_as: Dimension, wanted: Dimension, value: float, expected: float) -> None:
+def test_a_value_has_the_number_that_its_unit_says(
+    given_as: Dimension, wanted: Dimension, value: float, expected: float
+) -> None:
     assert convert([value], vector(given_as), vector(wanted))[0] == pytest.approx(expected, rel=1e-12)
 
 
@@ -157,11 +213,22 @@ def test_a_calibration_file_gives_lerobots_own_numbers() -> None:
     entry = {"id": 2, "drive_mode": 0, "homing_offset": -1347, "range_min": 875, "range_max": 3185}
     ends = CalibratedRange.from_lerobot(entry)
     ticks = 2900.0
-    expected = {Unit.RANGE_100: (ticks - 875) / (3185 - 875) * 200 - 100, Unit.DEG: (ticks - (875 + 3185) / 2) * 360 / 4095}
+    expected = {
+        Unit.RANGE_100: (ticks - 875) / (3185 - 875) * 200 - 100,
+        Unit.DEG: (ticks - (875 + 3185) / 2) * 360 / 4095,
+    }
     for unit, value in expected.items():
-        assert convert([ticks], vector(dimension(unit=Unit.TICKS, calibrated=ends)), vector(dimension(unit=unit, calibrated=ends)))[0] == pytest.approx(value)
+        assert convert(
+            [ticks],
+            vector(dimension(unit=Unit.TICKS, calibrated=ends)),
+            vector(dimension(unit=unit, calibrated=ends)),
+        )[0] == pytest.approx(value)
     turned = CalibratedRange.from_lerobot(entry | {"drive_mode": 1})
-    got = convert([ticks], vector(dimension(unit=Unit.TICKS, calibrated=turned)), vector(dimension(unit=Unit.RANGE_100, calibrated=turned)))
+    got = convert(
+        [ticks],
+        vector(dimension(unit=Unit.TICKS, calibrated=turned)),
+        vector(dimension(unit=Unit.RANGE_100, calibrated=turned)),
+    )
     assert got[0] == pytest.approx(-expected[Unit.RANGE_100])
     with pytest.raises(ConventionError, match="range_min"):
         CalibratedRange.from_lerobot({"range_min": 3})
@@ -193,7 +260,12 @@ def test_differences_have_no_zero() -> None:
 def test_a_driver_that_moved_two_zeros_and_turned_a_joint_is_six_lines() -> None:
     names = [f"joint_{k}" for k in range(6)]
     old = vector(*(dimension(n) for n in names))
-    new = vector(*(dimension(n, sign=-1 if k == 1 else 1, zero=90.0 if k in (1, 2) else 0.0) for k, n in enumerate(names)))
+    new = vector(
+        *(
+            dimension(n, sign=-1 if k == 1 else 1, zero=90.0 if k in (1, 2) else 0.0)
+            for k, n in enumerate(names)
+        )
+    )
     conversion = Conversion.between(old, new)
     x = np.random.default_rng(3).normal(0, 30, (50, 6))
     expected = x * [1, -1, 1, 1, 1, 1] + [0, 90, -90, 0, 0, 0]
@@ -206,23 +278,59 @@ def test_a_driver_that_moved_two_zeros_and_turned_a_joint_is_six_lines() -> None
 
 ARM, GRIPPER = dimension("arm.pos"), dimension("gripper.pos", Unit.PERCENT, is_gripper=True)
 LOSSY: dict[str, tuple[VectorSpec, VectorSpec, str]] = {
-    "unit nobody stated": (vector(dimension(unit=Unit.UNKNOWN)), vector(dimension()), "unknown, absolute.*deg, absolute.*state it in the spec"),
-    "even to itself": (vector(dimension(unit=Unit.UNKNOWN)), vector(dimension(unit=Unit.UNKNOWN)), "nobody said"),
-    "a dimension dropped": (vector(ARM, GRIPPER), vector(ARM), r"\['arm.pos', 'gripper.pos'\] to \['arm.pos'\].*select"),
+    "unit nobody stated": (
+        vector(dimension(unit=Unit.UNKNOWN)),
+        vector(dimension()),
+        "unknown, absolute.*deg, absolute.*state it in the spec",
+    ),
+    "even to itself": (
+        vector(dimension(unit=Unit.UNKNOWN)),
+        vector(dimension(unit=Unit.UNKNOWN)),
+        "nobody said",
+    ),
+    "a dimension dropped": (
+        vector(ARM, GRIPPER),
+        vector(ARM),
+        r"\['arm.pos', 'gripper.pos'\] to \['arm.pos'\].*select",
+    ),
     "a dimension invented": (vector(ARM), vector(ARM, GRIPPER), "keeps every dimension once"),
     "a dimension twice": (vector(ARM, ARM), vector(ARM, ARM), "keeps every dimension once"),
     "another rate": (vector(ARM), vector(ARM, rate_hz=30.0), "20 Hz to 30 Hz.*resample"),
-    "another frame": (vector(dimension(unit=Unit.METRE, frame="base")), vector(dimension(unit=Unit.METRE, frame="tool")), "'base'.*'tool'.*pose"),
-    "length for angle": (vector(dimension(unit=Unit.METRE)), vector(dimension()), "length is no angle.*check the units"),
-    "a range nobody measured": (vector(dimension(unit=Unit.RANGE_100)), vector(dimension()), r"range_100.*deg.*state calibrated="),
-    "ticks without a middle": (vector(dimension(unit=Unit.TICKS)), vector(dimension(unit=Unit.RAD)), "state calibrated="),
-    "two ranges, one unknown": (vector(dimension(unit=Unit.RANGE_100, calibrated=SERVO)), vector(dimension(unit=Unit.NORMALISED)), "state calibrated="),
+    "another frame": (
+        vector(dimension(unit=Unit.METRE, frame="base")),
+        vector(dimension(unit=Unit.METRE, frame="tool")),
+        "'base'.*'tool'.*pose",
+    ),
+    "length for angle": (
+        vector(dimension(unit=Unit.METRE)),
+        vector(dimension()),
+        "length is no angle.*check the units",
+    ),
+    "a range nobody measured": (
+        vector(dimension(unit=Unit.RANGE_100)),
+        vector(dimension()),
+        r"range_100.*deg.*state calibrated=",
+    ),
+    "ticks without a middle": (
+        vector(dimension(unit=Unit.TICKS)),
+        vector(dimension(unit=Unit.RAD)),
+        "state calibrated=",
+    ),
+    "two ranges, one unknown": (
+        vector(dimension(unit=Unit.RANGE_100, calibrated=SERVO)),
+        vector(dimension(unit=Unit.NORMALISED)),
+        "state calibrated=",
+    ),
     "polarity without a range": (
         vector(dimension(unit=Unit.RAD, is_gripper=True)),
         vector(dimension(unit=Unit.RAD, is_gripper=True, opens_high=False)),
         "closed at the low end.*open at the low end.*swapped",
     ),
-    "gripper for joint": (vector(dimension(is_gripper=True)), vector(dimension()), "only one of them is a gripper"),
+    "gripper for joint": (
+        vector(dimension(is_gripper=True)),
+        vector(dimension()),
+        "only one of them is a gripper",
+    ),
 }
 
 
@@ -265,7 +373,14 @@ def test_a_dimension_that_contradicts_itself_is_refused(case: str) -> None:
         dimension(**BROKEN[case])
 
 
-@pytest.mark.parametrize("ends", [{"low": 5.0, "high": 5.0}, {"low": 0.0, "high": float("inf")}, {"low": 0.0, "high": 1.0, "unit": Unit.PERCENT}])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"low": 5.0, "high": 5.0},
+        {"low": 0.0, "high": float("inf")},
+        {"low": 0.0, "high": 1.0, "unit": Unit.PERCENT},
+    ],
+)
 def test_a_range_without_width_is_refused(ends: dict[str, Any]) -> None:
     with pytest.raises(ConventionError, match="calibrated range"):
         CalibratedRange(**ends)
@@ -285,7 +400,9 @@ maps = st.integers(1, 6).flatmap(
 def as_map(drawn: tuple[Any, ...], source: str, target: str) -> AffineMap:
     order, scale, offset = drawn
     sides = [tuple(f"{side}{k}" for k in range(len(order))) for side in (source, target)]
-    return AffineMap(source=sides[0], order=tuple(order), scale=tuple(scale), offset=tuple(offset), target=sides[1])
+    return AffineMap(
+        source=sides[0], order=tuple(order), scale=tuple(scale), offset=tuple(offset), target=sides[1]
+    )
 
 
 @given(maps, st.integers(0, 2**32))
@@ -295,7 +412,11 @@ def test_a_map_and_its_inverse_are_nothing(drawn: tuple[Any, ...], seed: int) ->
     np.testing.assert_allclose(there.inverse().apply(there.apply(values)), values, rtol=1e-9, atol=1e-9)
     round_trip = there.then(there.inverse())
     np.testing.assert_allclose(round_trip.scale, 1.0, rtol=1e-12)
-    assert (round_trip.order, round_trip.source, round_trip.target) == (tuple(range(len(there.order))), there.source, there.source)
+    assert (round_trip.order, round_trip.source, round_trip.target) == (
+        tuple(range(len(there.order))),
+        there.source,
+        there.source,
+    )
 
 
 def test_a_map_that_cannot_be_undone_or_does_not_fit_is_refused() -> None:
@@ -320,8 +441,22 @@ def test_conversions_that_do_not_meet_are_not_joined() -> None:
 FIRST_VERSION = {
     "rate_hz": 20.0,
     "dimensions": [
-        {"name": "arm.pos", "unit": "deg", "low": -100.0, "high": 100.0, "reference": "absolute", "is_gripper": False},
-        {"name": "gripper.pos", "unit": "percent", "low": -100.0, "high": 100.0, "reference": "absolute", "is_gripper": True},
+        {
+            "name": "arm.pos",
+            "unit": "deg",
+            "low": -100.0,
+            "high": 100.0,
+            "reference": "absolute",
+            "is_gripper": False,
+        },
+        {
+            "name": "gripper.pos",
+            "unit": "percent",
+            "low": -100.0,
+            "high": 100.0,
+            "reference": "absolute",
+            "is_gripper": True,
+        },
     ],
 }
 
@@ -340,7 +475,16 @@ def test_a_convention_comes_back_from_json_as_it_was(drawn: tuple[Any, ...]) -> 
     assert VectorSpec.from_json(json.loads(canonical_json(spec.to_json()))) == spec
 
 
-@pytest.mark.parametrize("change", [{"unit": "furlong"}, {"calibrated": {"low": 1}}, {"calibrated": 3}, {"sign": 2}, {"name": None, "low": "x"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "furlong"},
+        {"calibrated": {"low": 1}},
+        {"calibrated": 3},
+        {"sign": 2},
+        {"name": None, "low": "x"},
+    ],
+)
 def test_a_stored_convention_that_cannot_be_read_is_one_line(change: dict[str, Any]) -> None:
     data = json.loads(json.dumps(FIRST_VERSION))
     data["dimensions"][0] |= change
@@ -349,10 +493,21 @@ def test_a_stored_convention_that_cannot_be_read_is_one_line(change: dict[str, A
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("change", [{"sign": -1}, {"zero": 3.0}, {"frame": "tool"}, {"calibrated": SERVO}, {"reference": Reference.CHUNK_DELTA}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sign": -1},
+        {"zero": 3.0},
+        {"frame": "tool"},
+        {"calibrated": SERVO},
+        {"reference": Reference.CHUNK_DELTA},
+    ],
+)
 def test_conventions_that_differ_in_any_field_are_not_mixed(change: dict[str, Any]) -> None:
     with pytest.raises(ConventionError, match="convert explicitly"):
-        require_same(vector(ARM), vector(replace(ARM, **change)), what="actions", ours_name="a", theirs_name="b")
+        require_same(
+            vector(ARM), vector(replace(ARM, **change)), what="actions", ours_name="a", theirs_name="b"
+        )
 
 
 def test_two_dimensions_that_differ_are_told_by_what_differs_and_nothing_else() -> None:
@@ -361,6 +516,8 @@ def test_two_dimensions_that_differ_are_told_by_what_differs_and_nothing_else() 
     specs = [ActionSpec(rate_hz=20.0, dimensions=(d,)) for d in (ours, theirs)]
     with pytest.raises(ConventionError) as caught:
         require_same(*specs, what="actions", ours_name="policy", theirs_name="data")
-    assert str(caught.value) == (
-        "actions 'elbow' differs: policy says unit deg, calibrated None, data says unit rad, calibrated -100..95 deg; convert explicitly"
+    assert (
+        str(caught.value)
+        == "actions 'elbow' differs: policy says unit deg, calibrated None, data says unit rad, calibrated"
+        " -100..95 deg; convert explicitly"
     )

@@ -34,7 +34,9 @@ def room(rng: np.random.Generator, shape: tuple[int, int] = (48, 64)) -> NDArray
     return np.asarray(ndimage.gaussian_filter(picture, (0.7, 0.7, 0)))
 
 
-def seen(scene: NDArray[np.float64], right: float = 0.0, down: float = 0.0, turn_deg: float = 0.0) -> NDArray[np.float64]:
+def seen(
+    scene: NDArray[np.float64], right: float = 0.0, down: float = 0.0, turn_deg: float = 0.0
+) -> NDArray[np.float64]:
     """Return the middle of a room by a camera moved so that the picture goes right, down and clockwise, in pixels of the frame."""
     h, w = (3 * n // 4 for n in scene.shape[:2])
     y, x = np.mgrid[:h, :w].astype(np.float64)
@@ -45,7 +47,9 @@ def seen(scene: NDArray[np.float64], right: float = 0.0, down: float = 0.0, turn
     return np.stack([ndimage.map_coordinates(scene[..., k], at, order=1) for k in range(3)], axis=-1)
 
 
-def recorded(views: list[NDArray[np.float64]], rng: np.random.Generator, camera: str = "front") -> list[Glimpse]:
+def recorded(
+    views: list[NDArray[np.float64]], rng: np.random.Generator, camera: str = "front"
+) -> list[Glimpse]:
     """Return what is seen of an episode per view: an object put down anywhere, an arm that passes, noise."""
     looks = []
     for episode, view in enumerate(views):
@@ -59,7 +63,16 @@ def recorded(views: list[NDArray[np.float64]], rng: np.random.Generator, camera:
         shown = np.clip(frames + rng.normal(0, 3, frames.shape), 0, 255).astype(np.uint8)
         smoothed = [smooth(f) for f in shown]
         grid = np.stack([cells(f) for f in smoothed])
-        looks.append(Glimpse(episode=episode, camera=camera, times_s=np.arange(float(VIEWS)), frames=shown[:, ::2, ::2], cells=grid, still=still(smoothed)))
+        looks.append(
+            Glimpse(
+                episode=episode,
+                camera=camera,
+                times_s=np.arange(float(VIEWS)),
+                frames=shown[:, ::2, ::2],
+                cells=grid,
+                still=still(smoothed),
+            )
+        )
     return looks
 
 
@@ -67,8 +80,13 @@ def found(looks: list[Glimpse]) -> dict[str, DataFinding]:
     return {f.code: f for f in check_camera_changes(looks)[1]}
 
 
-@pytest.mark.parametrize(("right", "down", "turn_deg"), [(2.0, 0.0, 0.0), (-10.0, 5.0, 0.0), (0.0, 0.0, 3.0), (0.4, -0.3, -8.0), (0.0, 0.0, 0.0)])
-def test_a_picture_is_laid_over_another_to_a_fraction_of_a_pixel_in_any_light(right: float, down: float, turn_deg: float) -> None:
+@pytest.mark.parametrize(
+    ("right", "down", "turn_deg"),
+    [(2.0, 0.0, 0.0), (-10.0, 5.0, 0.0), (0.0, 0.0, 3.0), (0.4, -0.3, -8.0), (0.0, 0.0, 0.0)],
+)
+def test_a_picture_is_laid_over_another_to_a_fraction_of_a_pixel_in_any_light(
+    right: float, down: float, turn_deg: float
+) -> None:
     scene = room(np.random.default_rng(4))
     grey = np.array([0.299, 0.587, 0.114])
     laid = register(seen(scene) @ grey, 0.7 * seen(scene, right, down, turn_deg) @ grey + 5.0)
@@ -88,20 +106,27 @@ def test_a_camera_that_is_moved_is_named_with_its_episode_and_how_far(first: int
     (change,) = finding.numbers["changes"]
     assert (change["last_before"], change["first_after"]) == (first - 1, first)
     assert change["right_percent"] == pytest.approx(2.0, abs=0.3)
-    assert f"front moves 2.{finding.sentence.split('2.')[1][0]} % of its width right from episode {first} on" in finding.sentence
+    assert (
+        f"front moves 2.{finding.sentence.split('2.')[1][0]} % of its width right from episode {first} on"
+        in finding.sentence
+    )
     assert "light_changes" not in found(looks)
 
 
 def test_a_camera_that_is_turned_is_named_with_degrees() -> None:
     rng = np.random.default_rng(2)
     scene = room(rng)
-    (change,) = found(recorded([seen(scene, turn_deg=3.0 * (k >= 7)) for k in range(14)], rng))["camera_moved"].numbers["changes"]
+    (change,) = found(recorded([seen(scene, turn_deg=3.0 * (k >= 7)) for k in range(14)], rng))[
+        "camera_moved"
+    ].numbers["changes"]
     assert change["first_after"] == 7
     assert change["turn_deg"] == pytest.approx(3.0, abs=0.3)
 
 
 @pytest.mark.parametrize("gains", [(0.7, 0.7, 0.7), (1.1, 1.0, 0.8)])
-def test_light_that_changes_is_named_with_what_became_of_each_colour(gains: tuple[float, float, float]) -> None:
+def test_light_that_changes_is_named_with_what_became_of_each_colour(
+    gains: tuple[float, float, float],
+) -> None:
     rng = np.random.default_rng(3)
     view = seen(room(rng))
     findings = found(recorded([view * (gains if k >= 5 else (1.0, 1.0, 1.0)) for k in range(12)], rng))
@@ -185,7 +210,9 @@ def frozen(first: float, last: float, episodes: tuple[int, ...]) -> Callable[[Pi
         if episode not in episodes:
             return frames
         noise = np.random.default_rng(episode).normal(0, 3, frames[begin:end].shape)
-        return np.concatenate([frames[:begin], np.clip(frames[begin] + noise, 0, 255).astype(np.uint8), frames[end:]])
+        return np.concatenate(
+            [frames[:begin], np.clip(frames[begin] + noise, 0, 255).astype(np.uint8), frames[end:]]
+        )
 
     return of
 
@@ -209,19 +236,30 @@ def test_a_picture_that_stands_still_but_for_noise_is_named(
     finding = next(f for f in report.findings if f.code == "nearly_frozen")
     assert finding.severity is Severity.WARNING
     assert finding.numbers["segments"].keys() == {f"front in episode {e}" for e in episodes}
-    assert all(s["share"] >= 0.8 * (last - first) for parts in finding.numbers["segments"].values() for s in parts)
+    assert all(
+        s["share"] >= 0.8 * (last - first) for parts in finding.numbers["segments"].values() for s in parts
+    )
     assert "moves" in finding.sentence
 
 
-def test_a_picture_in_which_nothing_moves_while_the_robot_rests_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_in_which_nothing_moves_while_the_robot_rests_is_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def resting(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         action[30:75], state[30:75] = action[30], state[30]
         return action, state
 
-    assert "nearly_frozen" not in check_data(Arm(lengths=(90,) * 4, cameras=("front",), change=resting).write(tmp_path / "d")).codes()
+    assert (
+        "nearly_frozen"
+        not in check_data(
+            Arm(lengths=(90,) * 4, cameras=("front",), change=resting).write(tmp_path / "d")
+        ).codes()
+    )
 
 
-def test_a_camera_that_looks_at_the_other_arm_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_camera_that_looks_at_the_other_arm_is_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two joints are seen and move in the first half of an episode, the others in the second."""
 
     def in_turn(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -231,4 +269,9 @@ def test_a_camera_that_looks_at_the_other_arm_is_healthy(tmp_path: Path, monkeyp
             values[:middle, 2:] = values[middle, 2:]
         return action, state
 
-    assert "nearly_frozen" not in check_data(Arm(lengths=(90,) * 4, cameras=("front",), change=in_turn).write(tmp_path / "d")).codes()
+    assert (
+        "nearly_frozen"
+        not in check_data(
+            Arm(lengths=(90,) * 4, cameras=("front",), change=in_turn).write(tmp_path / "d")
+        ).codes()
+    )

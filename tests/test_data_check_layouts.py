@@ -47,9 +47,24 @@ def write_21(root: Path, **info: Any) -> Path:
         pq.write_table(table, root / "data" / "chunk-000" / f"episode_{k:06d}.parquet")
         rows += n
     vector = {"dtype": "float32", "shape": [6], "names": {"motors": NAMES}}
-    scalar = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
-    features = {"action": vector, "observation.state": vector} | {k: {"dtype": d, "shape": [1], "names": None} for k, d in scalar.items()}
-    document = {"codebase_version": "v2.1", "fps": 20, "total_episodes": 4, "total_frames": rows, "chunks_size": 1000, "robot_type": "so101"}
+    scalar = {
+        "timestamp": "float32",
+        "frame_index": "int64",
+        "episode_index": "int64",
+        "index": "int64",
+        "task_index": "int64",
+    }
+    features = {"action": vector, "observation.state": vector} | {
+        k: {"dtype": d, "shape": [1], "names": None} for k, d in scalar.items()
+    }
+    document = {
+        "codebase_version": "v2.1",
+        "fps": 20,
+        "total_episodes": 4,
+        "total_frames": rows,
+        "chunks_size": 1000,
+        "robot_type": "so101",
+    }
     document |= {"data_path": DATA_PATH_21, "features": features}
     (root / "meta" / "info.json").write_text(json.dumps(document | info))
     lines = [json.dumps({"episode_index": k, "tasks": ["fold"], "length": n}) for k, n in enumerate(lengths)]
@@ -69,7 +84,9 @@ def test_the_older_layout_is_read_like_the_newer(tmp_path: Path) -> None:
 
 
 def test_a_foreign_path_template_is_followed_and_reported(tmp_path: Path) -> None:
-    report = check_data(write_21(tmp_path / "d", data_path=DATA_PATH_21.replace("episode_chunk", "chunk_index")))
+    report = check_data(
+        write_21(tmp_path / "d", data_path=DATA_PATH_21.replace("episode_chunk", "chunk_index"))
+    )
     assert "path_template" in report.codes()
 
 
@@ -83,7 +100,9 @@ def test_a_broken_line_of_the_older_index_is_named(tmp_path: Path) -> None:
 # --- the command line ------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_one_document_and_says_by_its_exit_code_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_document_and_says_by_its_exit_code_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = write(tmp_path / "d", clean())
     assert main(["data", "check", str(root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["is_clean"]
@@ -98,7 +117,9 @@ def test_the_command_prints_one_document_and_says_by_its_exit_code_what_it_found
 
 
 @pytest.mark.parametrize("case", ["missing", "empty", "truncated", "pointer", "version"])
-def test_what_cannot_be_read_is_one_line_and_exit_code_three(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_one_line_and_exit_code_three(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "d"
     if case != "missing":
         write(root, clean())
@@ -147,8 +168,19 @@ def test_a_teleoperated_arm_is_described_as_its_recorder_found_it() -> None:
     assert abs(elbow["difference"]) == pytest.approx(12.9, abs=0.2)
     assert finding(report, "saturation").joints == ("elbow_flex.pos",)
     assert finding(report, "load").joints == ("gripper.pos",)
-    assert {"missing_videos", "positional_timestamps", "unit_mode_undecidable", "repeated_frames"} <= report.codes()
-    assert not report.codes() & {"unit_mismatch", "scale_mismatch", "sign_flip", "static_offset", "stored_statistics_wrong"}
+    assert {
+        "missing_videos",
+        "positional_timestamps",
+        "unit_mode_undecidable",
+        "repeated_frames",
+    } <= report.codes()
+    assert not report.codes() & {
+        "unit_mismatch",
+        "scale_mismatch",
+        "sign_flip",
+        "static_offset",
+        "stored_statistics_wrong",
+    }
 
 
 @pytest.mark.slow
@@ -156,13 +188,25 @@ def test_a_dual_arm_with_an_echoing_hand_is_described() -> None:
     report = check_data(real("lerobot_dualarm_hands_open50_v30"))
     joints = report.measurements["joints"]
     assert [joints[f"right.joint_{k}.pos"]["lag_frames"] for k in range(1, 8)] == [27, 26, 28, 27, 26, 27, 27]
-    assert set(finding(report, "state_echoes_action").joints) == {f"right_hand.joint_{k}.pos" for k in (1, 2, 3, 4, 6, 7, 9, 10)}
+    assert set(finding(report, "state_echoes_action").joints) == {
+        f"right_hand.joint_{k}.pos" for k in (1, 2, 3, 4, 6, 7, 9, 10)
+    }
     assert finding(report, "saturation").joints == ("right.joint_2.pos",)
     assert finding(report, "static_offset").joints == ("right.joint_6.pos",)
     assert len(finding(report, "dead_dimensions", "state").joints) == 12
-    std = next(d for d in finding(report, "stored_statistics_wrong", "actions").numbers["deviations"] if d["joint"] == "left.joint_5.pos")
+    std = next(
+        d
+        for d in finding(report, "stored_statistics_wrong", "actions").numbers["deviations"]
+        if d["joint"] == "left.joint_5.pos"
+    )
     assert std["stored"] / std["exact"] == pytest.approx(8.0, abs=0.1)
-    assert {"long_lag", "misplaced_videos", "missing_videos", "nonstandard_keys", "stored_quantiles_wrong"} <= report.codes()
+    assert {
+        "long_lag",
+        "misplaced_videos",
+        "missing_videos",
+        "nonstandard_keys",
+        "stored_quantiles_wrong",
+    } <= report.codes()
 
 
 @pytest.mark.slow
@@ -171,8 +215,22 @@ def test_hand_guided_arms_in_servo_ticks_are_described() -> None:
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(18.49, abs=0.01)
     assert "cam0 in episode 0" in finding(report, "black_video").sentence
     assert finding(report, "stray_file").feature == "data/chunk-000/episode_000026"
-    wanted = {"rate_mismatch", "action_is_next_state", "servo_ticks", "placeholder_image_statistics", "path_template", "missing_columns"}
-    wanted |= {"undeclared_columns", "dtype_mismatch", "image_shape_order", "undeclared_index_features", "missing_videos", "stray_file"}
+    wanted = {
+        "rate_mismatch",
+        "action_is_next_state",
+        "servo_ticks",
+        "placeholder_image_statistics",
+        "path_template",
+        "missing_columns",
+    }
+    wanted |= {
+        "undeclared_columns",
+        "dtype_mismatch",
+        "image_shape_order",
+        "undeclared_index_features",
+        "missing_videos",
+        "stray_file",
+    }
     assert wanted <= report.codes()
 
 
@@ -183,10 +241,17 @@ def test_a_checkout_of_pointers_is_refused_as_such() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000, '{"codebase_version": "v3.0", "total_frames": ' + "9" * 6000 + "}", "\udcff"],
+    [
+        "[" * 100_000,
+        '{"a":' * 50_000 + "1" + "}" * 50_000,
+        '{"codebase_version": "v3.0", "total_frames": ' + "9" * 6000 + "}",
+        "\udcff",
+    ],
     ids=["brackets", "braces", "digits", "bytes"],
 )
-def test_json_that_no_parser_survives_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_that_no_parser_survives_is_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta" / "info.json").write_bytes(text.encode(errors="surrogateescape"))
     assert main(["data", "check", str(tmp_path)]) == 3

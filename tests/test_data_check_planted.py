@@ -56,7 +56,10 @@ def clean(lag: int = LAG, episodes: int = 4, length: int = 140, scale: float = 4
         knots[:, 5] = np.abs(knots[:, 5])
         grid = np.linspace(0, 7, length + lag)
         path = np.stack([np.interp(grid, np.arange(8), knots[:, k]) for k in range(6)], axis=1)
-        smooth = np.stack([np.convolve(np.pad(path[:, k], 4, mode="edge"), np.ones(9) / 9, mode="valid") for k in range(6)], axis=1)
+        smooth = np.stack(
+            [np.convolve(np.pad(path[:, k], 4, mode="edge"), np.ones(9) / 9, mode="valid") for k in range(6)],
+            axis=1,
+        )
         actions.append(smooth[lag:] + rng.normal(0, 0.02, (length, 6)))
         states.append(smooth[:length] + rng.normal(0, 0.05, (length, 6)))
         times.append(np.arange(length) / RATE_HZ + rng.uniform(0, 0.002, length))
@@ -66,7 +69,9 @@ def clean(lag: int = LAG, episodes: int = 4, length: int = 140, scale: float = 4
 def write(root: Path, recording: Recording, *, is_ours: bool = True) -> Path:
     cameras = tuple(recording.cameras)
     writer = EpisodeWriter(root, make_spec(cameras, **recording.spec_changes))
-    for k, (action, state, time_s) in enumerate(zip(recording.actions, recording.states, recording.times, strict=True)):
+    for k, (action, state, time_s) in enumerate(
+        zip(recording.actions, recording.states, recording.times, strict=True)
+    ):
         images = {c: frames[k] for c, frames in recording.cameras.items()}
         episode = Episode(
             images=images,
@@ -96,7 +101,9 @@ def edit_table(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def set_column(name: str, values: Any) -> Callable[[pa.Table], pa.Table]:
-    return lambda t: t.set_column(t.column_names.index(name), name, pa.array(values) if not isinstance(values, pa.Array) else values)
+    return lambda t: t.set_column(
+        t.column_names.index(name), name, pa.array(values) if not isinstance(values, pa.Array) else values
+    )
 
 
 # --- faults in the numbers -------------------------------------------------------------------------------------------
@@ -219,7 +226,9 @@ NUMBERS: dict[str, Callable[[Recording], object]] = {
     "state_freezes": _freeze,
     "angle_wraps": _wrap,
     "state_stuck": column(2, lambda v: np.full_like(v, 3.0)),
-    "dead_dimensions": lambda r: r.each(lambda a, s: (a.__setitem__((slice(None), 4), 1.0), s.__setitem__((slice(None), 4), 1.0))),  # type: ignore[func-returns-value]
+    "dead_dimensions": lambda r: r.each(
+        lambda a, s: (a.__setitem__((slice(None), 4), 1.0), s.__setitem__((slice(None), 4), 1.0))
+    ),  # type: ignore[func-returns-value]
     "actions_are_differences": _differences,
     "saturation": _clip_command,
     "load": _hold,
@@ -255,9 +264,14 @@ def _stats(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
 
 
 def _rename_keys(root: Path) -> None:
-    edit_json(root / "meta" / "info.json", lambda i: i["features"].update({"actions": i["features"].pop("action")}))
+    edit_json(
+        root / "meta" / "info.json", lambda i: i["features"].update({"actions": i["features"].pop("action")})
+    )
     for k in range(4):
-        edit_table(root / data_path(k), lambda t: t.rename_columns(["actions" if n == "action" else n for n in t.column_names]))
+        edit_table(
+            root / data_path(k),
+            lambda t: t.rename_columns(["actions" if n == "action" else n for n in t.column_names]),
+        )
 
 
 def _reorder(root: Path) -> None:
@@ -268,12 +282,19 @@ def _reorder(root: Path) -> None:
 
 def _reversed_state(table: pa.Table) -> pa.Table:
     state = np.stack(table["observation.state"].to_numpy())[:, ::-1].astype(np.float32)
-    return set_column("observation.state", pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), 6))(table)
+    return set_column("observation.state", pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), 6))(
+        table
+    )
 
 
 def _as_double(root: Path) -> None:
     for k in range(4):
-        edit_table(root / data_path(k), lambda t: set_column("action", pa.array([[float(x) for x in row] for row in t["action"].to_pylist()]))(t))
+        edit_table(
+            root / data_path(k),
+            lambda t: set_column(
+                "action", pa.array([[float(x) for x in row] for row in t["action"].to_pylist()])
+            )(t),
+        )
 
 
 def _unnamed(root: Path) -> None:
@@ -293,7 +314,9 @@ def _empty(root: Path) -> None:
 
 
 def _still_clock(root: Path) -> None:
-    edit_table(root / data_path(0), lambda t: set_column("time_s", np.minimum(t["time_s"].to_numpy(), 3.0))(t))
+    edit_table(
+        root / data_path(0), lambda t: set_column("time_s", np.minimum(t["time_s"].to_numpy(), 3.0))(t)
+    )
 
 
 def _stray(root: Path) -> None:
@@ -302,7 +325,10 @@ def _stray(root: Path) -> None:
 
 def _mean_quantiles(root: Path) -> None:
     def plant(stats: dict[str, Any]) -> None:
-        tables = [np.stack(pq.read_table(root / data_path(k))["action"].to_numpy()).astype(np.float64) for k in range(4)]
+        tables = [
+            np.stack(pq.read_table(root / data_path(k))["action"].to_numpy()).astype(np.float64)
+            for k in range(4)
+        ]
         for name, q in (("q01", 0.01), ("q99", 0.99)):
             stats["action"][name] = np.mean([np.quantile(t, q, axis=0) for t in tables], axis=0).tolist()
 
@@ -324,8 +350,12 @@ FILES: dict[str, Callable[[Path], object]] = {
     "not_matched_by_name": _unnamed,
     "stray_file": _stray,
     "extra_files": lambda r: (r / "calibration").mkdir(),
-    "broken_index": lambda r: edit_table(r / data_path(1), lambda t: set_column("index", t["index"].to_numpy() + 1)(t)),
-    "changed_since_finished": lambda r: pq.write_table(pq.read_table(r / data_path(1)), r / data_path(1), compression="none"),
+    "broken_index": lambda r: edit_table(
+        r / data_path(1), lambda t: set_column("index", t["index"].to_numpy() + 1)(t)
+    ),
+    "changed_since_finished": lambda r: pq.write_table(
+        pq.read_table(r / data_path(1)), r / data_path(1), compression="none"
+    ),
     "empty_episodes": _empty,
     "clock_not_increasing": _still_clock,
     "no_timestamps": _drop("time_s", "timestamp"),
@@ -341,7 +371,11 @@ FILES: dict[str, Callable[[Path], object]] = {
 def with_camera(r: Recording) -> Recording:
     rng = np.random.default_rng(2)
     r.actions, r.states, r.times = ([v[:30] for v in values[:2]] for values in (r.actions, r.states, r.times))
-    r.cameras = {"front": [np.tile(rng.integers(60, 200, (30, 4, 6, 3)), (1, 4, 4, 1)).astype(np.uint8) for _ in range(2)]}
+    r.cameras = {
+        "front": [
+            np.tile(rng.integers(60, 200, (30, 4, 6, 3)), (1, 4, 4, 1)).astype(np.uint8) for _ in range(2)
+        ]
+    }
     return r
 
 
@@ -364,23 +398,85 @@ def _paint(value: int | None) -> Callable[[Recording], None]:
 CAMERA_FILES: dict[str, Callable[[Path], object]] = {
     "missing_videos": lambda r: (r / _video(0)).unlink(),
     "misplaced_videos": _misplace,
-    "video_too_short": lambda r: edit_table(r / episodes_path(0), set_column("videos/observation.images.front/from_timestamp", [5.0])),
+    "video_too_short": lambda r: edit_table(
+        r / episodes_path(0), set_column("videos/observation.images.front/from_timestamp", [5.0])
+    ),
     "damaged_videos": lambda r: (r / _video(0)).write_bytes(b"not a video" * 300),
     "image_size_mismatch": _features(lambda f: f["observation.images.front"].update({"shape": [32, 24, 3]})),
     "image_shape_order": _features(lambda f: f["observation.images.front"].update({"shape": [3, 16, 24]})),
     "video_rate_mismatch": _info(fps=25),
-    "placeholder_image_statistics": _stats(lambda s: s["observation.images.front"].update({"mean": [[[0.0]]] * 3, "std": [[[1.0]]] * 3})),
+    "placeholder_image_statistics": _stats(
+        lambda s: s["observation.images.front"].update({"mean": [[[0.0]]] * 3, "std": [[[1.0]]] * 3})
+    ),
 }
-CAMERA_FRAMES: dict[str, Callable[[Recording], object]] = {"black_video": _paint(0), "frozen_video": _paint(None)}
+CAMERA_FRAMES: dict[str, Callable[[Recording], object]] = {
+    "black_video": _paint(0),
+    "frozen_video": _paint(None),
+}
 ELSEWHERE = {"deltas_taken_twice", "path_template", "assumed_by_reader", "requested_not_sent", "limits_inert"}
-ELSEWHERE |= {"flat_video", "frozen_segment", "cameras_exchanged", "channels_exchanged", "stored_image_std_wrong", "stale_first_frame"}
-ELSEWHERE |= {"partly_duplicated_episodes", "idle_start", "image_std_zero", "stale_numbering", "nearly_constant_dimensions"}
-ELSEWHERE |= {"rows_elsewhere", "boundaries_wrong", "video_frames_mismatch", "video_spans_overlap", "video_times_accumulated", "video_files_of_their_own"}
-ELSEWHERE |= {"timestamps_overrun", "rows_faster_than_declared", "images_repeat", "feed_freezes", "slow_camera", "calibration_beside", "recorder_rate"}
-ELSEWHERE |= {"clock_runs_on", "recording_pauses", "rate_changes", "rates_differ", "clock_bursts", "clock_jitter"}
-ELSEWHERE |= {"clock_unit", "clock_holds_steps", "clock_stands_still", "clock_too_coarse", "clock_lost_in_float32"}
-ELSEWHERE |= {"paired_by_joint", "actions_beyond_controller", "damaged_pictures", "state_is_previous_action", "clock_set_back"}
-ELSEWHERE |= {"lost_borders", "joint_slips", "recalibrated_midway", "pairing_changes", "range_changes", "pairing_shifts", "chained_starts"}
+ELSEWHERE |= {
+    "flat_video",
+    "frozen_segment",
+    "cameras_exchanged",
+    "channels_exchanged",
+    "stored_image_std_wrong",
+    "stale_first_frame",
+}
+ELSEWHERE |= {
+    "partly_duplicated_episodes",
+    "idle_start",
+    "image_std_zero",
+    "stale_numbering",
+    "nearly_constant_dimensions",
+}
+ELSEWHERE |= {
+    "rows_elsewhere",
+    "boundaries_wrong",
+    "video_frames_mismatch",
+    "video_spans_overlap",
+    "video_times_accumulated",
+    "video_files_of_their_own",
+}
+ELSEWHERE |= {
+    "timestamps_overrun",
+    "rows_faster_than_declared",
+    "images_repeat",
+    "feed_freezes",
+    "slow_camera",
+    "calibration_beside",
+    "recorder_rate",
+}
+ELSEWHERE |= {
+    "clock_runs_on",
+    "recording_pauses",
+    "rate_changes",
+    "rates_differ",
+    "clock_bursts",
+    "clock_jitter",
+}
+ELSEWHERE |= {
+    "clock_unit",
+    "clock_holds_steps",
+    "clock_stands_still",
+    "clock_too_coarse",
+    "clock_lost_in_float32",
+}
+ELSEWHERE |= {
+    "paired_by_joint",
+    "actions_beyond_controller",
+    "damaged_pictures",
+    "state_is_previous_action",
+    "clock_set_back",
+}
+ELSEWHERE |= {
+    "lost_borders",
+    "joint_slips",
+    "recalibrated_midway",
+    "pairing_changes",
+    "range_changes",
+    "pairing_shifts",
+    "chained_starts",
+}
 ELSEWHERE |= {"odd_episodes", "scale_changes"}
 ELSEWHERE |= {"actions_are_positions"}
 ELSEWHERE |= {"camera_moved", "light_changes", "nearly_frozen"}
@@ -458,7 +554,9 @@ def test_every_code_in_the_source_has_a_planted_fault() -> None:
     assert {code for code in planted - built if f'"{code}"' not in source} == set()
 
 
-def test_a_command_that_the_robot_clipped_is_no_fault_of_the_data_and_what_it_did_beyond_its_limits_is(tmp_path: Path) -> None:
+def test_a_command_that_the_robot_clipped_is_no_fault_of_the_data_and_what_it_did_beyond_its_limits_is(
+    tmp_path: Path,
+) -> None:
     recording = clean()
     _log_applied(recording, above=1.4)
     report = check_data(write(tmp_path / "asked", recording))
@@ -467,13 +565,17 @@ def test_a_command_that_the_robot_clipped_is_no_fault_of_the_data_and_what_it_di
     assert note.numbers["share_of_frames"] == {NAMES[0]: pytest.approx(1 / 140)}
     for extra, action in zip(recording.extras, recording.actions, strict=True):
         extra["applied_action"] = action.astype(np.float32)
-    fault = next(f for f in check_data(write(tmp_path / "did", recording)).findings if f.code == "outside_limits")
+    fault = next(
+        f for f in check_data(write(tmp_path / "did", recording)).findings if f.code == "outside_limits"
+    )
     assert fault.feature == "applied_action"
     assert "2 % of a range" in fault.sentence
 
 
 @pytest.mark.parametrize(("beyond", "is_fault"), [(0.06, False), (0.15, True)])
-def test_a_joint_pressed_against_its_stop_is_within_its_limits_and_one_in_another_unit_is_not(beyond: float, is_fault: bool, tmp_path: Path) -> None:
+def test_a_joint_pressed_against_its_stop_is_within_its_limits_and_one_in_another_unit_is_not(
+    beyond: float, is_fault: bool, tmp_path: Path
+) -> None:
     spec, recording = make_spec().state_spec, clean()
     for state in recording.states:
         state[40, 0] = spec.high[0] + beyond * (spec.high[0] - spec.low[0])
@@ -497,9 +599,15 @@ def _with_jumps(column: int, jump: float, *, part: float = 0.0) -> Recording:
 
 def test_only_an_angle_wraps(tmp_path: Path) -> None:
     def wraps(name: str, recording: Recording, *, is_ours: bool) -> set[str]:
-        return {j for f in check_data(write(tmp_path / name, recording, is_ours=is_ours)).findings if f.code == "angle_wraps" for j in f.joints}
+        return {
+            j
+            for f in check_data(write(tmp_path / name, recording, is_ours=is_ours)).findings
+            if f.code == "angle_wraps"
+            for j in f.joints
+        }
 
-    assert any("wrist_roll" in j for j in wraps("roll", _with_jumps(4, TURN), is_ours=False))  # of unknown unit
+    # of unknown unit
+    assert any("wrist_roll" in j for j in wraps("roll", _with_jumps(4, TURN), is_ours=False))
     assert not wraps("percent", _with_jumps(5, TURN), is_ours=True)
     assert not wraps("gripper", _with_jumps(5, TURN), is_ours=False)
     assert not wraps("degrees", _with_jumps(4, TURN), is_ours=True)  # six degrees are no turn
@@ -516,7 +624,9 @@ UNIT_CODES = {"unit_mismatch", "scale_mismatch", "sign_flip", "static_offset"}
 
 
 @pytest.mark.parametrize("plant", [_clip_command, _stop_state, _hold])
-def test_saturation_and_load_are_never_called_a_unit_fault(plant: Callable[[Recording], None], tmp_path: Path) -> None:
+def test_saturation_and_load_are_never_called_a_unit_fault(
+    plant: Callable[[Recording], None], tmp_path: Path
+) -> None:
     recording = clean()
     plant(recording)
     report = check_data(write(tmp_path / "d", recording))
@@ -552,7 +662,11 @@ def _coupled_swap(r: Recording) -> None:
 
 
 HIDDEN: dict[str, tuple[Callable[[Recording], None], str, str]] = {
-    "a command in radians among degrees is small, and no idle joint": (_radians(1), "unit_mismatch", "shoulder_lift.pos"),
+    "a command in radians among degrees is small, and no idle joint": (
+        _radians(1),
+        "unit_mismatch",
+        "shoulder_lift.pos",
+    ),
     "so are jaws in fractions of a percent": (
         lambda r: [a.__setitem__((slice(None), 5), 0.01 * a[:, 5]) for a in r.actions] and None,
         "unit_mismatch",
@@ -599,7 +713,9 @@ def test_a_task_that_no_table_lists_is_named(tmp_path: Path, clean_root: Path) -
 def test_the_joint_with_the_fault_is_named_alone(tmp_path: Path) -> None:
     recording = clean()
     NUMBERS["unit_mismatch"](recording)
-    finding = next(f for f in check_data(write(tmp_path / "d", recording)).findings if f.code == "unit_mismatch")
+    finding = next(
+        f for f in check_data(write(tmp_path / "d", recording)).findings if f.code == "unit_mismatch"
+    )
     assert finding.joints == ("shoulder_lift.pos",)
     assert finding.severity is Severity.FAULT
     assert "radians for degrees" in finding.sentence
@@ -668,7 +784,9 @@ def test_nan_is_one_line_that_names_the_place(tmp_path: Path, clean_root: Path) 
         return set_column("action", pa.FixedSizeListArray.from_arrays(pa.array(action.reshape(-1)), 6))(table)
 
     edit_table(root / data_path(1), poison)
-    with pytest.raises(DataError, match=r"action is nan at dimension 'elbow_flex.pos', episode 1, frame 17") as error:
+    with pytest.raises(
+        DataError, match=r"action is nan at dimension 'elbow_flex.pos', episode 1, frame 17"
+    ) as error:
         check_data(root)
     assert "\n" not in str(error.value)
 

@@ -33,7 +33,9 @@ def case(name: str) -> Path:
     return CASES / name
 
 
-def stamped(root: Path, stamps: Callable[[int, Stamps], NDArray[np.generic]], *, episodes: int = 4) -> DataReport:
+def stamped(
+    root: Path, stamps: Callable[[int, Stamps], NDArray[np.generic]], *, episodes: int = 4
+) -> DataReport:
     """Check a LeRobot dataset of somebody else whose ``timestamp`` is what ``stamps`` makes of the episode number and k/20."""
     recording = clean(episodes=episodes)
     write(root, recording, is_ours=False)
@@ -42,7 +44,9 @@ def stamped(root: Path, stamps: Callable[[int, Stamps], NDArray[np.generic]], *,
         table = pq.read_table(path).drop_columns(["time_s"])
         values = stamps(k, np.arange(LENGTH) / 20.0)
         kind = {"f4": pa.float32(), "f8": pa.float64(), "i8": pa.int64()}[values.dtype.str[1:]]
-        pq.write_table(table.set_column(table.column_names.index("timestamp"), "timestamp", pa.array(values, kind)), path)
+        pq.write_table(
+            table.set_column(table.column_names.index("timestamp"), "timestamp", pa.array(values, kind)), path
+        )
     info = root / "meta" / "info.json"
     info.write_text(info.read_text().replace('"time_s"', '"unused"'))
     return check_data(root)
@@ -55,7 +59,9 @@ def found(report: DataReport, code: str) -> DataFinding:
 def clock_codes(report: DataReport) -> set[str]:
     """Return codes above a note that speak of time."""
     words = ("clock", "rate", "stamp", "pause")
-    return {f.code for f in report.findings if f.severity is not Severity.NOTE and any(w in f.code for w in words)}
+    return {
+        f.code for f in report.findings if f.severity is not Severity.NOTE and any(w in f.code for w in words)
+    }
 
 
 # --- healthy clocks ----------------------------------------------------------------------------------------------------
@@ -83,12 +89,20 @@ def test_a_tub_with_pauses_runs_at_the_rate_of_its_loop() -> None:
     assert report.is_clean
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(20.0, rel=0.02)
     pauses = found(report, "recording_pauses").numbers
-    assert (pauses["count"], pauses["total_s"], pauses["longest_s"]) == (5, pytest.approx(20.25, abs=0.1), pytest.approx(4.05, abs=0.01))
+    assert (pauses["count"], pauses["total_s"], pauses["longest_s"]) == (
+        5,
+        pytest.approx(20.25, abs=0.1),
+        pytest.approx(4.05, abs=0.01),
+    )
     assert "rate_mismatch" not in report.codes()
 
 
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(11, 40), min_size=2, max_size=5), pause=st.floats(1.5, 500.0), step=st.sampled_from([0.02, 1 / 30, 0.05, 0.1]))
+@given(
+    lengths=st.lists(st.integers(11, 40), min_size=2, max_size=5),
+    pause=st.floats(1.5, 500.0),
+    step=st.sampled_from([0.02, 1 / 30, 0.05, 0.1]),
+)
 def test_pauses_never_change_the_rate(lengths: list[int], pause: float, step: float) -> None:
     steps = np.concatenate([np.r_[np.full(n - 1, step), pause] for n in lengths])[:-1]
     clock = np.concatenate([[0.0], np.cumsum(steps)])
@@ -108,13 +122,17 @@ def restamped(root: Path, change: Callable[[dict[str, float]], float]) -> Path:
 
 
 def test_an_episode_of_a_tub_ends_where_the_recording_paused(tmp_path: Path) -> None:
-    dataset = open_dataset(restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] + 7000 * (row["_index"] >= 12)))
+    dataset = open_dataset(
+        restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] + 7000 * (row["_index"] >= 12))
+    )
     assert [e.length for e in dataset.entries] == [12, 18]
     assert dataset.entry(1).extra["pause_before_s"] == pytest.approx(7.05)
 
 
 def test_a_tub_whose_clock_was_set_back_by_an_hour_says_so(tmp_path: Path) -> None:
-    report = check_data(restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] - 3_600_000 * (row["_index"] >= 12)))
+    report = check_data(
+        restamped(tmp_path / "t", lambda row: row["_timestamp_ms"] - 3_600_000 * (row["_index"] >= 12))
+    )
     assert "1 h: a change of time zone" in found(report, "clock_set_back").sentence
     assert clock_codes(report) == set()
 
@@ -139,13 +157,21 @@ def test_epoch_seconds_in_float32_are_named_as_that(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_time_since_a_machine_was_started_is_blurred_by_float32_too(tmp_path: Path) -> None:
-    report = stamped(tmp_path / "d", lambda k, t: (300_000 + 60 * k + t + 1e-3 * np.sin(np.arange(len(t)))).astype(np.float32))
+    report = stamped(
+        tmp_path / "d",
+        lambda k, t: (300_000 + 60 * k + t + 1e-3 * np.sin(np.arange(len(t)))).astype(np.float32),
+    )
     assert found(report, "clock_lost_in_float32").severity is Severity.FAULT
     assert clock_codes(report) <= {"clock_lost_in_float32", "clock_runs_on"}
 
 
-@pytest.mark.parametrize(("unit", "factor"), thinned([("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)], [("milliseconds", 1e3)]))
-def test_stamps_in_another_unit_are_named_and_measured_in_seconds(unit: str, factor: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    thinned([("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)], [("milliseconds", 1e3)]),
+)
+def test_stamps_in_another_unit_are_named_and_measured_in_seconds(
+    unit: str, factor: float, tmp_path: Path
+) -> None:
     report = stamped(tmp_path / "d", lambda k, t: np.round(1.02 * t * factor).astype(np.int64))
     assert found(report, "clock_unit").numbers["unit"] == unit
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(20 / 1.02, rel=0.01)
@@ -160,7 +186,9 @@ def test_frames_counted_in_the_place_of_time_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("constant", thinned([True, False], [True]))
 def test_steps_in_the_place_of_time_are_named(constant: bool, tmp_path: Path) -> None:
     noise = 0.0 if constant else 0.004
-    report = stamped(tmp_path / "d", lambda k, t: 0.05 + noise * np.random.default_rng(k).standard_normal(len(t)))
+    report = stamped(
+        tmp_path / "d", lambda k, t: 0.05 + noise * np.random.default_rng(k).standard_normal(len(t))
+    )
     assert "clock_holds_steps" in report.codes()
 
 
@@ -171,11 +199,17 @@ def test_a_clock_that_stands_still_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_clock_of_whole_seconds_is_named(tmp_path: Path) -> None:
-    assert found(stamped(tmp_path / "d", lambda k, t: np.floor(t)), "clock_too_coarse").severity is Severity.WARNING
+    assert (
+        found(stamped(tmp_path / "d", lambda k, t: np.floor(t)), "clock_too_coarse").severity
+        is Severity.WARNING
+    )
 
 
 def test_a_change_of_the_time_zone_is_named(tmp_path: Path) -> None:
-    report = stamped(tmp_path / "d", lambda k, t: t + 1e-3 * np.sin(np.arange(len(t))) - 3600.0 * ((np.arange(len(t)) >= 70) & (k == 2)))
+    report = stamped(
+        tmp_path / "d",
+        lambda k, t: t + 1e-3 * np.sin(np.arange(len(t))) - 3600.0 * ((np.arange(len(t)) >= 70) & (k == 2)),
+    )
     assert "1 h: a change of time zone" in found(report, "clock_not_increasing").sentence
     assert "rate_mismatch" not in report.codes()
 
@@ -194,11 +228,15 @@ def test_one_stamp_repeated_is_named_with_its_frame(tmp_path: Path) -> None:
         t[31] = t[30] if k == 0 else t[31]
         return t
 
-    assert found(stamped(tmp_path / "d", stamps), "clock_not_increasing").numbers["first_bad_frame"] == {"0": 31}
+    assert found(stamped(tmp_path / "d", stamps), "clock_not_increasing").numbers["first_bad_frame"] == {
+        "0": 31
+    }
 
 
 @pytest.mark.slow
-def test_stamps_that_run_on_over_episodes_are_named_and_the_printed_command_mends_them(tmp_path: Path) -> None:
+def test_stamps_that_run_on_over_episodes_are_named_and_the_printed_command_mends_them(
+    tmp_path: Path,
+) -> None:
     report = stamped(tmp_path / "d", lambda k, t: 7.0 * k + 1.001 * t)
     assert found(report, "clock_runs_on").numbers["3"] == pytest.approx(21.0)
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(20.0, rel=0.01)
@@ -247,7 +285,9 @@ def test_frames_left_out_at_random_are_missing_from_the_declared_loop(kept: floa
 
 
 def test_frames_in_bursts_keep_the_rate_of_their_source(tmp_path: Path) -> None:
-    report = stamped(tmp_path / "d", lambda k, t: 0.2 * (np.arange(len(t)) // 4) + 0.002 * (np.arange(len(t)) % 4))
+    report = stamped(
+        tmp_path / "d", lambda k, t: 0.2 * (np.arange(len(t)) // 4) + 0.002 * (np.arange(len(t)) % 4)
+    )
     assert "clock_bursts" in report.codes()
     assert report.measurements["clock"]["measured_hz"] == pytest.approx(20.0, rel=0.03)
     assert "rate_mismatch" not in clock_codes(report)

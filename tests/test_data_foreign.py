@@ -83,7 +83,14 @@ def _grippers(document: dict[str, Any]) -> None:
     for group, high in (("one", 1.0), ("two", 0.08)):
         block = statistics(np.random.default_rng(1), 7)
         document[group] = {"action": block | {"mask": [True] * 6 + [False]}}
-        for statistic, value in {"min": 0.0, "q01": 0.0, "max": high, "q99": high, "mean": high / 2, "std": high / 2}.items():
+        for statistic, value in {
+            "min": 0.0,
+            "q01": 0.0,
+            "max": high,
+            "q99": high,
+            "mean": high / 2,
+            "std": high / 2,
+        }.items():
             block[statistic][6] = value
 
 
@@ -100,7 +107,14 @@ def _gripper_still(document: dict[str, Any]) -> None:
 
 
 def _index(document: dict[str, Any]) -> None:
-    document["index"] = {"min": [0], "max": [20813], "q01": [10197.0], "q99": [10616.0], "mean": [10406.5], "std": [6008.0]}
+    document["index"] = {
+        "min": [0],
+        "max": [20813],
+        "q01": [10197.0],
+        "q99": [10616.0],
+        "mean": [10406.5],
+        "std": [6008.0],
+    }
 
 
 STATISTICS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -112,7 +126,9 @@ STATISTICS: dict[str, Callable[[dict[str, Any]], object]] = {
     "constant_dimensions": each(slice(2, 3), min=0.3, max=0.3, mean=0.3, q01=0.3, q99=0.3),
     "constant_gripper": _gripper_still,
     "padded_dimensions": each(slice(5, None)),
-    "nearly_constant_dimensions": each(slice(3, 4), min=0.99, max=1.0, mean=0.995, std=0.001, q01=0.992, q99=0.999),
+    "nearly_constant_dimensions": each(
+        slice(3, 4), min=0.99, max=1.0, mean=0.995, std=0.001, q01=0.992, q99=0.999
+    ),
     "outliers": put("max", 0, 400.0),
     "wrapped_angle": each(slice(4, 5), min=-3.1416, max=3.1416, mean=0.1, std=3.05, q01=-3.1416, q99=3.1403),
     "whole_turn_steps": put("max", 3, 2 * np.pi),
@@ -133,7 +149,11 @@ def test_a_fault_in_statistics_is_found_and_honest_ones_are_clean(code: str, tmp
     assert code in codes(checked(stored(tmp_path / "faulty", STATISTICS[code])))
 
 
-@given(st_numpy.arrays(np.float64, st.tuples(st.integers(2, 60), st.integers(1, 4)), elements=st.floats(-1e6, 1e6, width=32)))
+@given(
+    st_numpy.arrays(
+        np.float64, st.tuples(st.integers(2, 60), st.integers(1, 4)), elements=st.floats(-1e6, 1e6, width=32)
+    )
+)
 def test_statistics_of_any_data_contradict_nothing(values: Array) -> None:
     names = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
     exact = {k: np.asarray(v, dtype=np.float64) for k, v in exact_statistics(values).items() if k in names}
@@ -141,7 +161,9 @@ def test_statistics_of_any_data_contradict_nothing(values: Array) -> None:
     assert not {f.code for f in findings} & {"contradictory_statistics", "impossible_std"}
 
 
-@pytest.mark.parametrize("text", ["[1, 2", "[]", '{"a": {"mean": "x", "std": [1]}}', '{"mean": [1, 2], "std": []}'])
+@pytest.mark.parametrize(
+    "text", ["[1, 2", "[]", '{"a": {"mean": "x", "std": [1]}}', '{"mean": [1, 2], "std": []}']
+)
 def test_json_without_statistics_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError) as refused:
@@ -152,7 +174,14 @@ def test_json_without_statistics_is_refused_in_one_line(text: str, tmp_path: Pat
 # --- actuator logs ---------------------------------------------------------------------------------------------------
 
 
-def actuator_log(folder: Path, change: Callable[[Array], Array] = lambda s: s, *, lag: int = 5, tick: float = 2 * np.pi / 4096, clock: float = 1e6) -> None:
+def actuator_log(
+    folder: Path,
+    change: Callable[[Array], Array] = lambda s: s,
+    *,
+    lag: int = 5,
+    tick: float = 2 * np.pi / 4096,
+    clock: float = 1e6,
+) -> None:
     """Write one motion of three joints at 50 Hz; the state is ``lag`` samples late and quantised."""
     folder.mkdir(parents=True)
     n, rng = 700, np.random.default_rng(len(folder.name))
@@ -166,7 +195,9 @@ def actuator_log(folder: Path, change: Callable[[Array], Array] = lambda s: s, *
         with (folder / f"{name}.csv").open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["type", "timestamp", "positions"])
-            writer.writerows([[kind, t, str(list(map(float, v)))] for t, v in zip(times, values, strict=True)])
+            writer.writerows(
+                [[kind, t, str(list(map(float, v)))] for t, v in zip(times, values, strict=True)]
+            )
     (folder / "joint_list.txt").write_text("\n".join(JOINTS))
 
 
@@ -185,9 +216,15 @@ def test_an_actuator_log_gives_rate_units_and_lag_and_no_fault(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("clock", "unit"), [(1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")])
-def test_the_unit_of_time_is_the_only_one_that_gives_a_control_rate(clock: float, unit: str, tmp_path: Path) -> None:
+def test_the_unit_of_time_is_the_only_one_that_gives_a_control_rate(
+    clock: float, unit: str, tmp_path: Path
+) -> None:
     actuator_log(tmp_path / "swing", clock=clock)
-    assert checked(tmp_path).measurements["clock"] == {"measured_hz": pytest.approx(50.0), "period_ms": pytest.approx(20.0), "time_unit": unit}
+    assert checked(tmp_path).measurements["clock"] == {
+        "measured_hz": pytest.approx(50.0),
+        "period_ms": pytest.approx(20.0),
+        "time_unit": unit,
+    }
 
 
 def test_a_turned_joint_and_degrees_are_faults_and_gravity_is_none(tmp_path: Path) -> None:
@@ -228,14 +265,33 @@ def test_a_garbled_list_names_file_and_row(cell: str, tmp_path: Path) -> None:
 def policy_folder(root: Path, change: Callable[[dict[str, Any]], object] = lambda _: None) -> Path:
     """Write a LeRobot policy folder: config, both processors and their statistics; ``change`` may edit the parts."""
     root.mkdir()
-    features = {"observation.state": {"type": "STATE", "shape": [3]}, "action": {"type": "ACTION", "shape": [3]}}
+    features = {
+        "observation.state": {"type": "STATE", "shape": [3]},
+        "action": {"type": "ACTION", "shape": [3]},
+    }
     modes = {"STATE": "MEAN_STD", "ACTION": "MEAN_STD", "VISUAL": "MEAN_STD"}
     rng = np.random.default_rng(1)
-    state = {f"{key}.{s}": v for key in features for s, v in (("mean", rng.normal(size=3)), ("std", rng.uniform(0.5, 1.0, 3)))}
+    state = {
+        f"{key}.{s}": v
+        for key in features
+        for s, v in (("mean", rng.normal(size=3)), ("std", rng.uniform(0.5, 1.0, 3)))
+    }
     action_only = {"action": features["action"]}
-    down = {"registry_name": "normalizer_processor", "config": {"features": features, "norm_map": dict(modes), "eps": 1e-8}, "state_file": "pre.safetensors"}
-    up = {"registry_name": "unnormalizer_processor", "config": {"features": action_only, "norm_map": dict(modes)}, "state_file": "post.safetensors"}
-    config = {"type": "act", "input_features": {"observation.state": features["observation.state"]}, "output_features": action_only}
+    down = {
+        "registry_name": "normalizer_processor",
+        "config": {"features": features, "norm_map": dict(modes), "eps": 1e-8},
+        "state_file": "pre.safetensors",
+    }
+    up = {
+        "registry_name": "unnormalizer_processor",
+        "config": {"features": action_only, "norm_map": dict(modes)},
+        "state_file": "post.safetensors",
+    }
+    config = {
+        "type": "act",
+        "input_features": {"observation.state": features["observation.state"]},
+        "output_features": action_only,
+    }
     parts: dict[str, Any] = {
         "config": config | {"normalization_mapping": dict(modes), "repo_id": "a/b"},
         "pre": [down],
@@ -250,7 +306,10 @@ def policy_folder(root: Path, change: Callable[[dict[str, Any]], object] = lambd
     for side in ("pre", "post"):
         (root / f"policy_{side}processor.json").write_text(json.dumps({"steps": parts[side]}))
         if parts[f"{side}_state"] is not None:
-            save_file({k: np.asarray(v, dtype=np.float32) for k, v in parts[f"{side}_state"].items()}, root / f"{side}.safetensors")
+            save_file(
+                {k: np.asarray(v, dtype=np.float32) for k, v in parts[f"{side}_state"].items()},
+                root / f"{side}.safetensors",
+            )
     (root / "model.safetensors").write_bytes(b"weights are not looked into")
     return root
 
@@ -264,10 +323,14 @@ POLICIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "normalisation_inert": _other_names,
     "normalised_twice": lambda p: p["pre"].append(p["pre"][0]),
     "scaling_differs": lambda p: p["post_state"].update({"action.std": np.array([9.0, 9.0, 9.0])}),
-    "scaling_modes_differ": lambda p: p["train"]["policy"]["normalization_mapping"].update({"ACTION": "MIN_MAX"}),
+    "scaling_modes_differ": (
+        lambda p: p["train"]["policy"]["normalization_mapping"].update({"ACTION": "MIN_MAX"})
+    ),
     "scaling_mode_unknown": lambda p: p["config"]["normalization_mapping"].update({"ACTION": "SOMETHING"}),
     "policy_files_missing": lambda p: p.update({"pre_state": None}),
-    "constant_dimensions": lambda p: p["pre_state"].update({"observation.state.std": np.array([0.5, 0.0, 0.5])}),
+    "constant_dimensions": (
+        lambda p: p["pre_state"].update({"observation.state.std": np.array([0.5, 0.0, 0.5])})
+    ),
     "names_differ": lambda p: p["config"].update({"repo_id": "c/d"}),
 }
 
@@ -297,7 +360,9 @@ def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> P
 
 
 def test_trials_are_counted_by_arm_with_their_interval_and_voids_apart(tmp_path: Path) -> None:
-    rows = [[k, "a" if k % 2 else "b", int(k < 12), "" if k < 12 else "drop"] for k in range(20)] + [[20, "a", "", "INFRA"]]
+    rows = [[k, "a" if k % 2 else "b", int(k < 12), "" if k < 12 else "drop"] for k in range(20)] + [
+        [20, "a", "", "INFRA"]
+    ]
     table(tmp_path / "trials.csv", ("trial", "policy", "success", "failure_mode"), rows)
     report = checked(tmp_path)
     assert report.is_clean
@@ -310,21 +375,54 @@ def test_trials_are_counted_by_arm_with_their_interval_and_voids_apart(tmp_path:
 TRIALS: dict[str, tuple[tuple[str, ...], list[list[Any]]]] = {
     "outcomes_blank": (("trial", "policy", "success"), [[k, "a", ""] for k in range(6)]),
     "outcomes_missing": (("trial", "policy", "success"), [[k, "a", 1 if k else ""] for k in range(6)]),
-    "failure_code_on_success": (("trial", "success", "failure_mode"), [[k, 1, "E4" if k == 2 else ""] for k in range(6)]),
-    "failure_without_code": (("trial", "success", "failure_mode"), [[k, k % 2, "E4" if k == 2 else ""] for k in range(6)]),
-    "outcome_contradicted": (("trial", "success", "placed"), [[k, k % 2, "yes" if k % 2 and k != 3 else "no"] for k in range(12)]),
+    "failure_code_on_success": (
+        ("trial", "success", "failure_mode"),
+        [[k, 1, "E4" if k == 2 else ""] for k in range(6)],
+    ),
+    "failure_without_code": (
+        ("trial", "success", "failure_mode"),
+        [[k, k % 2, "E4" if k == 2 else ""] for k in range(6)],
+    ),
+    "outcome_contradicted": (
+        ("trial", "success", "placed"),
+        [[k, k % 2, "yes" if k % 2 and k != 3 else "no"] for k in range(12)],
+    ),
     "trial_is_no_key": (("trial", "success"), [[1, k % 2] for k in range(6)]),
-    "trials_capped": (("trial", "success", "n_frames"), [[k, k % 2, 1794 if k in (0, 2, 4) else 500 + k] for k in range(10)]),
+    "trials_capped": (
+        ("trial", "success", "n_frames"),
+        [[k, k % 2, 1794 if k in (0, 2, 4) else 500 + k] for k in range(10)],
+    ),
     "label_noise": (("trial", "success", "failure_mode"), [[k, 0, "slip (probably)"] for k in range(4)]),
-    "units_in_text": (("trial", "success", "grasp"), [[k, k % 2, f"2.{k} s (lift +41.2, 4.1° high)"] for k in range(4)]),
-    "second_scoring_missing": (("trial", "stage_live", "stage_video", "mechanism"), [[k, "S" if k else "R", "", "—" if k else "NG"] for k in range(4)]),
+    "units_in_text": (
+        ("trial", "success", "grasp"),
+        [[k, k % 2, f"2.{k} s (lift +41.2, 4.1° high)"] for k in range(4)],
+    ),
+    "second_scoring_missing": (
+        ("trial", "stage_live", "stage_video", "mechanism"),
+        [[k, "S" if k else "R", "", "—" if k else "NG"] for k in range(4)],
+    ),
     "aggregate_only": (("condition", "trials", "successes"), [["a", 50, 45], ["b", 50, 40]]),
-    "total_row": (("condition", "trials", "successes"), [["a", 50, 45], ["b", 50, 40], ["everything", 100, 85]]),
+    "total_row": (
+        ("condition", "trials", "successes"),
+        [["a", 50, 45], ["b", 50, 40], ["everything", 100, 85]],
+    ),
     "no_outcome_per_trial": (("episode_id", "policy"), [[k, "a"] for k in range(5)]),
-    "arm_confounded_with_date": (("episode_id", "policy", "utc_date"), [[k, "a" if k < 9 else "b", f"2026-03-{k // 3 + 1:02d}"] for k in range(18)]),
-    "two_clocks": (("episode_id", "policy", "created_ns", "first_ns"), [[k, "a", 1774342697081461155 + k, 161315531767930 + k] for k in range(5)]),
-    "clock_regimes": (("episode_id", "policy", "offset_ns"), [[k, "a", 1e18 + k + 1e15 * (k > 2)] for k in range(6)]),
-    "literal_markers": (("episode_id", "policy", "device"), [[k, "a", "<missing>" if k else "string:cuda"] for k in range(5)]),
+    "arm_confounded_with_date": (
+        ("episode_id", "policy", "utc_date"),
+        [[k, "a" if k < 9 else "b", f"2026-03-{k // 3 + 1:02d}"] for k in range(18)],
+    ),
+    "two_clocks": (
+        ("episode_id", "policy", "created_ns", "first_ns"),
+        [[k, "a", 1774342697081461155 + k, 161315531767930 + k] for k in range(5)],
+    ),
+    "clock_regimes": (
+        ("episode_id", "policy", "offset_ns"),
+        [[k, "a", 1e18 + k + 1e15 * (k > 2)] for k in range(6)],
+    ),
+    "literal_markers": (
+        ("episode_id", "policy", "device"),
+        [[k, "a", "<missing>" if k else "string:cuda"] for k in range(5)],
+    ),
 }
 
 
@@ -354,7 +452,9 @@ def test_a_table_that_is_none_is_refused_in_one_line(text: str, tmp_path: Path) 
 
 
 def test_paired_rates_are_correlated_again_and_a_wrong_printed_one_is_named(tmp_path: Path) -> None:
-    rows = [["push", p, r, s] for p, r, s in (("a", 0.1, 0.2), ("b", 0.4, 0.5), ("c", 0.5, 0.4), ("d", 0.9, 0.8))]
+    rows = [
+        ["push", p, r, s] for p, r, s in (("a", 0.1, 0.2), ("b", 0.4, 0.5), ("c", 0.5, 0.4), ("d", 0.9, 0.8))
+    ]
     path = table(tmp_path / "pairs.csv", ("task", "policy", "real_success", "sim_success"), rows)
     report = checked(tmp_path)
     group = report.measurements["tables"]["pairs.csv"]["groups"]["push"]
@@ -362,13 +462,20 @@ def test_paired_rates_are_correlated_again_and_a_wrong_printed_one_is_named(tmp_
     assert group["mmrv"]["real gap, >"] == pytest.approx(0.05)
     assert report.is_clean
     for printed, wrong in (("0.958", False), ("0.500", True)):
-        path.write_text(f"# Push n=4 computed 1 printed {printed}\n" + path.read_text().split("\n", path.read_text().startswith("#"))[-1])
+        path.write_text(
+            f"# Push n=4 computed 1 printed {printed}\n"
+            + path.read_text().split("\n", path.read_text().startswith("#"))[-1]
+        )
         assert ("printed_correlation_differs" in codes(checked(tmp_path))) is wrong
 
 
 def test_percent_and_fractions_are_told_apart(tmp_path: Path) -> None:
     for name, scale in (("a.csv", 1.0), ("b.csv", 100.0)):
-        table(tmp_path / name, ("task", "real_success", "sim_success"), [["t", scale * v, scale * v] for v in (0.1, 0.5, 0.9)])
+        table(
+            tmp_path / name,
+            ("task", "real_success", "sim_success"),
+            [["t", scale * v, scale * v] for v in (0.1, 0.5, 0.9)],
+        )
     report = checked(tmp_path)
     assert "scales_differ" in codes(report)
     assert {d["scale"] for d in report.measurements["tables"].values()} == {"percent", "fraction"}
@@ -387,7 +494,9 @@ def test_what_is_a_dataset_or_is_not_there_is_left_to_the_data_check(tmp_path: P
         assert check_foreign(path) is None
 
 
-def test_a_folder_of_something_else_is_refused_with_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_something_else_is_refused_with_what_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table(tmp_path / "shopping.csv", ("item", "price"), [["milk", 2]])
     assert main(["data", "check", str(tmp_path)]) == 3
     error = capsys.readouterr().err
@@ -396,7 +505,9 @@ def test_a_folder_of_something_else_is_refused_with_what_is_known(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["statistics", "actuators", "policy", "trials", "pairs"])
-def test_the_command_shows_every_kind_and_prints_one_document(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_every_kind_and_prints_one_document(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "x"
     if kind == "statistics":
         root.mkdir()
@@ -426,7 +537,11 @@ def test_published_pairs_are_recomputed() -> None:
     tables = report.measurements["tables"]
     assert report.counts == {"tables": 7, "pairs": 219}
     groups = tables["source-real2sim-eval-fig9-200ep.csv"]["groups"]
-    assert {g: round(v["pearson_r"], 3) for g, v in groups.items()} == {"toy_packing": 0.897, "rope_routing": 0.918, "t_block_pushing": 0.95}
+    assert {g: round(v["pearson_r"], 3) for g, v in groups.items()} == {
+        "toy_packing": 0.897,
+        "rope_routing": 0.918,
+        "t_block_pushing": 0.95,
+    }
     assert [round(v["mmrv"]["sim gap, >"], 4) for v in groups.values()] == [0.105, 0.1535, 0.0697]
     assert [round(v["mmrv"]["real gap, <"], 4) for v in groups.values()] == [0.1324, 0.1241, 0.075]
     assert tables["source-real2sim-eval-fig9-200ep.csv"]["counts"]["real"]["n"] == [16, 20, 27]
@@ -437,8 +552,15 @@ def test_published_pairs_are_recomputed() -> None:
         "source-real2sim-eval-fig3-checkpoints.csv",
     }
     assert min(t["comment_lines"] for t in tables.values()) >= 10
-    assert set(numbers_of(report, "printed_correlation_differs")) == {"Collect Toy", "Handover Block", "Strike Block"}
-    assert all(g["spearman_rho"] == pytest.approx(g["printed_rho"]) for g in tables["source-recipe-rankings.csv"]["groups"].values())
+    assert set(numbers_of(report, "printed_correlation_differs")) == {
+        "Collect Toy",
+        "Handover Block",
+        "Strike Block",
+    }
+    assert all(
+        g["spearman_rho"] == pytest.approx(g["printed_rho"])
+        for g in tables["source-recipe-rankings.csv"]["groups"].values()
+    )
 
 
 def test_a_policy_whose_statistics_are_pointers_is_described_and_does_not_pass() -> None:
@@ -446,16 +568,34 @@ def test_a_policy_whose_statistics_are_pointers_is_described_and_does_not_pass()
     assert {"statistics_file_is_lfs_pointer", "weights_are_lfs_pointer"} <= codes(report, Severity.FAULT)
     assert {"units_not_recorded", "names_differ"} <= codes(report)
     layout = report.layout
-    assert (layout["policy"], layout["chunk_size"], layout["features"]["action"], layout["features"]["observation.state"]) == ("act", 100, [6], [6])
-    assert layout["cameras"] == {"observation.images.top": [3, 720, 1280], "observation.images.wrist": [3, 1080, 1920]}
+    assert (
+        layout["policy"],
+        layout["chunk_size"],
+        layout["features"]["action"],
+        layout["features"]["observation.state"],
+    ) == ("act", 100, [6], [6])
+    assert layout["cameras"] == {
+        "observation.images.top": [3, 720, 1280],
+        "observation.images.wrist": [3, 1080, 1920],
+    }
     assert set(layout["normalization_mapping"].values()) == {"MEAN_STD"}
     steps = {(s["pipeline"], s["step"]): s for s in report.measurements["processors"] if s["is_normaliser"]}
-    assert steps["policy_preprocessor", 3]["state_file"] == "policy_preprocessor_step_3_normalizer_processor.safetensors"
-    assert steps["policy_postprocessor", 0]["state_file"] == "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
+    assert (
+        steps["policy_preprocessor", 3]["state_file"]
+        == "policy_preprocessor_step_3_normalizer_processor.safetensors"
+    )
+    assert (
+        steps["policy_postprocessor", 0]["state_file"]
+        == "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
+    )
     assert {f["bytes"] for f in report.measurements["state_files"].values()} == {129}
     assert report.measurements["weights"]["bytes"] == 134
     training = report.measurements["training"]
-    assert (training["dataset"], training["policy"], training["license"]) == ("ganatrask/rec2", "ganatrask/act_rec_1", None)
+    assert (training["dataset"], training["policy"], training["license"]) == (
+        "ganatrask/rec2",
+        "ganatrask/act_rec_1",
+        None,
+    )
 
 
 def _noted_fits() -> list[tuple[str, str, float, float, float, float, float]]:
@@ -475,10 +615,17 @@ def test_every_fit_of_a_real_arm_is_found_as_its_notes_have_it() -> None:
     assert len(rows) == 30
     for motion, name, lag, scale, offset, r2, rmse in rows:
         joint = motions[motion]["joints"][name]
-        sample = joint["lag_ms"]["up_to"] - joint["lag_ms"]["above"]  # on a slow motion neighbouring lags fit alike
+        # on a slow motion neighbouring lags fit alike
+        sample = joint["lag_ms"]["up_to"] - joint["lag_ms"]["above"]
         assert joint["lag_ms"]["above"] - sample < lag <= joint["lag_ms"]["up_to"], (motion, name)
-        assert (joint["scale"], joint["offset"]) == (pytest.approx(scale, abs=5e-4), pytest.approx(offset, abs=5e-4)), (motion, name)
-        assert (joint["r2"], joint["rmse"]) == (pytest.approx(r2, abs=1e-4), pytest.approx(rmse, abs=1e-4)), (motion, name)
+        assert (joint["scale"], joint["offset"]) == (
+            pytest.approx(scale, abs=5e-4),
+            pytest.approx(offset, abs=5e-4),
+        ), (motion, name)
+        assert (joint["r2"], joint["rmse"]) == (pytest.approx(r2, abs=1e-4), pytest.approx(rmse, abs=1e-4)), (
+            motion,
+            name,
+        )
         assert joint["lag_is_resolved"] == (lag < 385)
 
 
@@ -488,7 +635,10 @@ def test_a_real_arms_units_rate_load_and_stiction_are_found_and_called_no_fault(
     measured = report.measurements
     assert measured["clock"]["period_ms"] == pytest.approx(20.06, abs=0.005)
     assert measured["clock"]["time_unit"] == "us"
-    assert (measured["units"]["position"]["unit"], measured["units"]["position"]["encoder_bits"]) == ("rad", 12)
+    assert (measured["units"]["position"]["unit"], measured["units"]["position"]["encoder_bits"]) == (
+        "rad",
+        12,
+    )
     assert measured["units"]["encoder_step"]["Elbow"] == pytest.approx(0.00153, abs=1e-5)
     assert report.layout["joints"] == ["Rotation", "Pitch", "Elbow", "Wrist_Pitch", "Wrist_Roll", "Jaw"]
     assert len(report.layout["motions"]) == 8
@@ -500,10 +650,15 @@ def test_a_real_arms_units_rate_load_and_stiction_are_found_and_called_no_fault(
     joints = measured["joints"]
     assert next(f for f in report.findings if f.code == "load").joints == ("Pitch", "Elbow")
     assert 0.03 < joints["Elbow"]["bias"]["mean"] < 0.08
-    assert (joints["Elbow"]["scale"]["min"], joints["Jaw"]["scale"]["min"]) == (pytest.approx(0.6166, abs=1e-3), pytest.approx(0.9625, abs=1e-3))
+    assert (joints["Elbow"]["scale"]["min"], joints["Jaw"]["scale"]["min"]) == (
+        pytest.approx(0.6166, abs=1e-3),
+        pytest.approx(0.9625, abs=1e-3),
+    )
     assert joints["Jaw"]["lag_ms_up_to"]["max"] < 120
     assert measured["motions"]["slow_precision"]["joints"]["Jaw"]["state_range"] == 0.0
-    assert {"stiction", "dead_band", "lag_not_identifiable", "command_and_state_share_stamps"} <= codes(report)
+    assert {"stiction", "dead_band", "lag_not_identifiable", "command_and_state_share_stamps"} <= codes(
+        report
+    )
     assert not codes(report) & {"unit_mismatch", "sign_flip", "static_offset"}
 
 
@@ -525,16 +680,48 @@ def test_quantile_only_normalisers_are_described() -> None:
 def test_a_polluted_humanoid_normaliser_is_a_fault_with_its_numbers() -> None:
     report = checked(real("stats_openpi_humanoid"))
     blocks = report.measurements["statistics"]
-    assert (report.layout["dialect"], blocks["state"]["dimensions"], blocks["actions"]["dimensions"]) == ("openpi", 32, 24)
+    assert (report.layout["dialect"], blocks["state"]["dimensions"], blocks["actions"]["dimensions"]) == (
+        "openpi",
+        32,
+        24,
+    )
     assert blocks["state"]["constant"] == list(range(24, 32))
     assert (blocks["state"]["trailing_zeros"], blocks["actions"]["trailing_zeros"]) == (8, 0)
     assert blocks["state"]["std_min"] == {"dimension": 24, "value": 0.0}
     assert blocks["actions"]["std_min"] == {"dimension": 1, "value": pytest.approx(0.06994, abs=1e-5)}
     assert numbers_of(report, "padded_dimensions")["padding"] == {"state": {"dimensions": 32, "padding": 8}}
     polluted = numbers_of(report, "relative_targets_polluted")
-    assert (polluted["slope"], polluted["correlation"]) == (pytest.approx(-0.50, abs=0.005), pytest.approx(-0.9996, abs=1e-4))
+    assert (polluted["slope"], polluted["correlation"]) == (
+        pytest.approx(-0.50, abs=0.005),
+        pytest.approx(-0.9996, abs=1e-4),
+    )
     assert 1.0 <= polluted["std_over_mixture"]["min"] < polluted["std_over_mixture"]["max"] < 1.35
-    noted = [1.38, 1.38, 5.18, 11.02, 0.89, 1.76, 1.37, 6.85, 2.82, 1.15, 1.7, 5.45, 1.11, 1.31, 7.44, 1.19, 1.3, 7.39, 1.29, 1.32, 7.64, 1.36, 1.23, 7.48]
+    noted = [
+        1.38,
+        1.38,
+        5.18,
+        11.02,
+        0.89,
+        1.76,
+        1.37,
+        6.85,
+        2.82,
+        1.15,
+        1.7,
+        5.45,
+        1.11,
+        1.31,
+        7.44,
+        1.19,
+        1.3,
+        7.39,
+        1.29,
+        1.32,
+        7.64,
+        1.36,
+        1.23,
+        7.48,
+    ]
     assert blocks["actions"]["std_over_state"] == pytest.approx(noted, abs=0.006)
     assert "dimensions_unnamed" in codes(report)
 
@@ -543,15 +730,26 @@ def test_statistics_of_28_sets_are_described_as_their_notes_have_it() -> None:
     report = checked(real("stats_openvla_oxe_nora"))
     assert (report.layout["dialect"], report.counts["groups"], report.counts["blocks"]) == ("openvla", 28, 56)
     blocks = report.measurements["statistics"]
-    constant = {n.split("/")[0]: v for n, v in numbers_of(report, "constant_dimensions")["dimensions"].items()}
-    noted = {"austin_buds": [3, 4, 5], "austin_sailor": [3, 4], "austin_sirius": [3, 4], "berkeley_cable_routing": [3, 4], "berkeley_fanuc": [4]}
+    constant = {
+        n.split("/")[0]: v for n, v in numbers_of(report, "constant_dimensions")["dimensions"].items()
+    }
+    noted = {
+        "austin_buds": [3, 4, 5],
+        "austin_sailor": [3, 4],
+        "austin_sirius": [3, 4],
+        "berkeley_cable_routing": [3, 4],
+        "berkeley_fanuc": [4],
+    }
     noted |= {"cmu_stretch": [1, 3, 4, 5], "jaco_play": [3, 4, 5], "kuka": [3, 4]}
     assert {n: next(v for k, v in constant.items() if k.startswith(n)) for n in noted} == noted
     assert len(constant) == len(noted)
     assert [round(r) for r in blocks["dobbe/action"]["max_over_q99"][:3]] == [3801, 1044, 671]
     assert blocks["fractal20220817_data/action"]["max_over_q99"][1] == pytest.approx(148, abs=1)
     assert [round(r) for r in blocks["bridge_orig/action"]["max_over_q99"][3:6]] == [38, 24, 31]
-    assert set(numbers_of(report, "constant_gripper")["dimensions"]) == {"berkeley_cable_routing/action", "toto/action"}
+    assert set(numbers_of(report, "constant_gripper")["dimensions"]) == {
+        "berkeley_cable_routing/action",
+        "toto/action",
+    }
     assert len(numbers_of(report, "statistics_not_recorded")["blocks"]) == 28
     assert numbers_of(report, "whole_turn_steps")["dimensions"]["bridge_orig/action"] == [5]
     assert "units_differ_between_sets" in codes(report)
@@ -565,7 +763,11 @@ def test_statistics_of_28_sets_are_described_as_their_notes_have_it() -> None:
 def test_aggregated_trials_are_not_summed_twice_and_a_template_is_missing() -> None:
     report = checked(real("trials_battery_picker_aggregate"))
     results = report.measurements["tables"]["results/trials.csv"]
-    assert (results["total"]["success"], results["total"]["n"], results["sum_with_total_rows"]) == (172, 200, 400)
+    assert (results["total"]["success"], results["total"]["n"], results["sum_with_total_rows"]) == (
+        172,
+        200,
+        400,
+    )
     assert results["total_rows"] == ["Overall"]
     assert len(results["conditions"]) == 4
     assert results["stored_rate"]["decimals"] == 2
@@ -577,7 +779,10 @@ def test_aggregated_trials_are_not_summed_twice_and_a_template_is_missing() -> N
 def test_rollouts_without_outcomes_give_their_clocks_and_their_confounding() -> None:
     report = checked(real("trials_phail_rollout_metadata"))
     tables = report.measurements["tables"]
-    fields, regimes = tables["projection-h194-phail-server-fields.csv"], tables["projection-h206-phail-clock-offset-regimes.csv"]
+    fields, regimes = (
+        tables["projection-h194-phail-server-fields.csv"],
+        tables["projection-h206-phail-clock-offset-regimes.csv"],
+    )
     assert fields["arms"] == {"groot": 164, "smolvla": 116, "openpi": 163, "act": 151}
     assert sum(fields["arms"].values()) == 594
     assert fields["markers"].keys() == {"<missing>", "string:"}
@@ -590,7 +795,14 @@ def test_rollouts_without_outcomes_give_their_clocks_and_their_confounding() -> 
     assert {d for d, c in days.items() if "smolvla" in c} <= {f"2026-03-{k}" for k in range(19, 30)}
     assert min(d for d, c in days.items() if "groot" in c) == "2026-03-20"
     assert not any("act" in c for d, c in days.items() if d >= "2026-04-03")
-    assert {"arm_confounded_with_date", "two_clocks", "clock_regimes", "literal_markers", "paths_not_here", "no_outcome_per_trial"} <= codes(report)
+    assert {
+        "arm_confounded_with_date",
+        "two_clocks",
+        "clock_regimes",
+        "literal_markers",
+        "paths_not_here",
+        "no_outcome_per_trial",
+    } <= codes(report)
 
 
 def test_two_methods_and_their_strata_are_counted_with_the_inconsistencies_of_their_log() -> None:
@@ -599,15 +811,31 @@ def test_two_methods_and_their_strata_are_counted_with_the_inconsistencies_of_th
     assert arms["hsv"]["success"] + arms["hf"]["success"] == 56
     assert arms["hsv"]["n"] + arms["hf"]["n"] == 78
     campaigns = {n.split("_")[-1][:6]: t for n, t in tables.items() if "imitation" in n}
-    assert [campaigns[k]["outcomes"].get("success", 0) for k in ("180418", "184044", "190220", "113734")] == [6, 9, 6, 0]
+    assert [campaigns[k]["outcomes"].get("success", 0) for k in ("180418", "184044", "190220", "113734")] == [
+        6,
+        9,
+        6,
+        0,
+    ]
     assert arms["colab_model_lowres"]["failure_modes"]["I7"] == 5
     hz = [campaigns[k]["numbers"]["loop_hz_moyen"] for k in campaigns]
     assert (min(v[0] for v in hz), max(v[1] for v in hz)) == (21.9, 25.0)
     assert tables["saisie_pipeline/campagne_donnees.csv"]["strata"]["position"]["hf / proche"]["n"] == 13
-    assert next(f for f in report.findings if f.code == "outcome_contradicted").numbers["failures"] == {"success": 22, "depose_boite": 23}
-    on_success = {f.sentence.split(":")[0].split("_")[-1]: f.numbers["codes"] for f in report.findings if f.code == "failure_code_on_success"}
+    assert next(f for f in report.findings if f.code == "outcome_contradicted").numbers["failures"] == {
+        "success": 22,
+        "depose_boite": 23,
+    }
+    on_success = {
+        f.sentence.split(":")[0].split("_")[-1]: f.numbers["codes"]
+        for f in report.findings
+        if f.code == "failure_code_on_success"
+    }
     assert on_success == {"184044.csv": ["I8", "I8"], "donnees.csv": ["E4"]}
-    bare = {f.sentence.split(":")[0].split("_")[-1]: f.numbers["n"] for f in report.findings if f.code == "failure_without_code"}
+    bare = {
+        f.sentence.split(":")[0].split("_")[-1]: f.numbers["n"]
+        for f in report.findings
+        if f.code == "failure_without_code"
+    }
     assert bare == {"190220.csv": 1, "donnees.csv": 2}
     assert "trial_is_no_key" in codes(report)
     assert next(f for f in report.findings if f.code == "trials_capped").numbers["limit"] == 1794
@@ -633,20 +861,32 @@ def test_a_paired_trial_log_gives_counts_modes_voids_and_what_was_never_scored()
 
 def test_a_tub_of_a_real_car_gives_its_shares_and_says_that_its_clock_is_none() -> None:
     report = check_data(real("donkeycar_tub_official_test") / "tub")
-    assert (report.layout["version"], report.counts["frames_found"], report.layout["sessions"]) == ("tub v2", 1000, ["none"])
+    assert (report.layout["version"], report.counts["frames_found"], report.layout["sessions"]) == (
+        "tub v2",
+        1000,
+        ["none"],
+    )
     clock = report.measurements["clock"]["step_ms"]
     assert [round(clock[k]) for k in ("median", "min", "max")] == [3, 2, 21]
     action = report.measurements["statistics"]["action"]
     assert (action["min"][0], action["max"][0]) == (pytest.approx(-0.857, abs=1e-3), 1.0)
-    assert (action["min"][1], action["max"][1]) == (pytest.approx(0.416, abs=1e-3), pytest.approx(0.804, abs=1e-3))
+    assert (action["min"][1], action["max"][1]) == (
+        pytest.approx(0.416, abs=1e-3),
+        pytest.approx(0.804, abs=1e-3),
+    )
     steering = report.measurements["values"]["exactly"]["steering.pos"]
     assert (steering["zero"], steering["at_most"]) == (0.2, 0.002)
     said = " ".join(f.sentence for f in report.findings if f.code == "assumed_by_reader")
-    assert all(words in said for words in ("stamped when the tub was written", "manifest declares timestamp", "no measured state"))
+    assert all(
+        words in said
+        for words in ("stamped when the tub was written", "manifest declares timestamp", "no measured state")
+    )
     assert "rate_mismatch" in codes(report)
 
 
 def test_published_statistics_of_datasets_show_their_faults_without_the_data() -> None:
     blocks = read_statistics(real("lerobot_dualarm_hands_open50_v30") / "meta" / "stats.json")
     _, findings = judge(blocks)
-    assert {"impossible_std", "quantiles_are_episode_means", "constant_dimensions"} <= {f.code for f in findings}
+    assert {"impossible_std", "quantiles_are_episode_means", "constant_dimensions"} <= {
+        f.code for f in findings
+    }

@@ -45,7 +45,9 @@ def by_episode(change: Callable[[int, Array], Array], side: int = 1, **fields: o
     return replace(BASE, lengths=(240, 210, 260, 225, 250, 235, 245, 230), change=changed, **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["one name for a whole vector", "an arm that stays parked", "a mobile base that starts at once"])
+@pytest.mark.parametrize(
+    "name", ["one name for a whole vector", "an arm that stays parked", "a mobile base that starts at once"]
+)
 def test_healthy_shapes_stay_clean(name: str, tmp_path: Path) -> None:
     report = check_data(open_dataset(HOSTS[name](tmp_path / "d")))
     assert [f.sentence for f in report.findings if f.severity is not Severity.NOTE] == []
@@ -60,20 +62,28 @@ def test_a_wrong_count_of_names_is_still_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("travel", [3.0, 40.0])
-def test_a_command_that_never_changes_while_its_joint_moves_is_still_a_warning(travel: float, tmp_path: Path) -> None:
+def test_a_command_that_never_changes_while_its_joint_moves_is_still_a_warning(
+    travel: float, tmp_path: Path
+) -> None:
     def sensor_only(action: Array, state: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         action, state = parked(action, state, rng)
         state[:, 1] += travel * np.sin(np.arange(len(state)) / 20)
         return action, state
 
     arm = replace(BASE, names=TWO_ARMS, low=BASE.low * 2, high=BASE.high * 2, change=sensor_only)
-    (dead,) = [f for f in check_data(open_dataset(arm.write(tmp_path / "d"))).findings if f.code == "dead_dimensions"]
+    (dead,) = [
+        f for f in check_data(open_dataset(arm.write(tmp_path / "d"))).findings if f.code == "dead_dimensions"
+    ]
     assert dead.severity is Severity.WARNING
     assert dead.numbers["moves_in_the_other"] == ["left_shoulder_lift.pos"]
 
 
-@pytest.mark.parametrize(("first", "factor"), thinned(product((2, 4, 6), (4096 / 360, 1.45, np.pi / 180, 1 / 1.6)), [(4, 1.45)]))
-def test_a_scale_that_changes_about_a_fixed_zero_is_named_with_its_episode(first: int, factor: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "factor"), thinned(product((2, 4, 6), (4096 / 360, 1.45, np.pi / 180, 1 / 1.6)), [(4, 1.45)])
+)
+def test_a_scale_that_changes_about_a_fixed_zero_is_named_with_its_episode(
+    first: int, factor: float, tmp_path: Path
+) -> None:
     def scaled(k: int, v: Array) -> Array:
         v[:, WRIST] *= factor if k >= first else 1.0
         return v
@@ -94,8 +104,13 @@ ODD: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "where", "side"), thinned(product(ODD, (0, 3, 7), (0, 1)), [("sign", 7, 1), ("zero", 0, 0), ("radians", 3, 1)]))
-def test_one_episode_whose_convention_is_another_is_named(kind: str, where: int, side: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "where", "side"),
+    thinned(product(ODD, (0, 3, 7), (0, 1)), [("sign", 7, 1), ("zero", 0, 0), ("radians", 3, 1)]),
+)
+def test_one_episode_whose_convention_is_another_is_named(
+    kind: str, where: int, side: int, tmp_path: Path
+) -> None:
     def odd(k: int, v: Array) -> Array:
         v[:, ELBOW] = ODD[kind](v[:, ELBOW]) if k == where else v[:, ELBOW]
         return v
@@ -106,7 +121,10 @@ def test_one_episode_whose_convention_is_another_is_named(kind: str, where: int,
 
 
 def test_an_input_range_stated_by_dimension_is_held_by_dimension(tmp_path: Path) -> None:
-    settings = CONTROLLER | {"input_max": [1, 1, 1, 0.5, 0.5, 0.5], "input_min": [-1, -1, -1, -0.5, -0.5, -0.5]}
+    settings = CONTROLLER | {
+        "input_max": [1, 1, 1, 0.5, 0.5, 0.5],
+        "input_min": [-1, -1, -1, -0.5, -0.5, -0.5],
+    }
     write_robomimic(tmp_path / "a.hdf5", (60, 50), controller=settings)
     (beyond,) = [f for f in check_data(tmp_path / "a.hdf5").findings if f.code == "actions_beyond_controller"]
     assert len(beyond.joints) == 3
@@ -115,24 +133,54 @@ def test_an_input_range_stated_by_dimension_is_held_by_dimension(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_channels_of_a_tub_that_are_not_minus_one_to_one_are_named_before_and_after_convert(tmp_path: Path) -> None:
+def test_channels_of_a_tub_that_are_not_minus_one_to_one_are_named_before_and_after_convert(
+    tmp_path: Path,
+) -> None:
     root = HOSTS["tub with pauses"](tmp_path / "d")
     for catalog in root.glob("*.catalog"):
         rows = [json.loads(line) for line in catalog.read_text().splitlines()]
-        catalog.write_text("".join(json.dumps(r | {"user/throttle": 1500.0 + r["_index"]}) + "\n" for r in rows))
+        catalog.write_text(
+            "".join(json.dumps(r | {"user/throttle": 1500.0 + r["_index"]}) + "\n" for r in rows)
+        )
     before = {f.code: f.severity for f in check_data(root).findings}
-    assert main(["data", "convert", str(root), "--out", str(tmp_path / "c"), "--task", "drive", "--workers", "0", "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "data",
+                "convert",
+                str(root),
+                "--out",
+                str(tmp_path / "c"),
+                "--task",
+                "drive",
+                "--workers",
+                "0",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     after = {f.code: f.severity for f in check_data(tmp_path / "c").findings}
     assert before["outside_limits"] is not Severity.NOTE
     assert after["outside_limits"] is before["outside_limits"]
 
 
 def converted(root: Path, out: Path) -> dict[str, Severity]:
-    assert main(["data", "convert", str(root), "--out", str(out), "--task", "do it", "--workers", "0", "--quiet"]) == 0
+    assert (
+        main(
+            ["data", "convert", str(root), "--out", str(out), "--task", "do it", "--workers", "0", "--quiet"]
+        )
+        == 0
+    )
     return {f.code: f.severity for f in check_data(out).findings if f.severity is not Severity.NOTE}
 
 
-CLEAN = ("one name for a whole vector", "tub whose driver only goes forward", "a composite controller", "ALOHA HDF5, raw frames")
+CLEAN = (
+    "one name for a whole vector",
+    "tub whose driver only goes forward",
+    "a composite controller",
+    "ALOHA HDF5, raw frames",
+)
 
 
 @pytest.mark.parametrize("name", thinned(CLEAN, CLEAN[:1]))
@@ -149,7 +197,9 @@ def test_short_drives_of_a_tub_keep_their_severity_in_its_copy(tmp_path: Path) -
     assert "short_episodes" in check_data(tmp_path / "c").codes()
 
 
-@pytest.mark.parametrize(("gain", "side"), thinned(product((1.45, 1.25, 0.75), (0, 1)), [(1.45, 1), (0.75, 0)]))
+@pytest.mark.parametrize(
+    ("gain", "side"), thinned(product((1.45, 1.25, 0.75), (0, 1)), [(1.45, 1), (0.75, 0)])
+)
 def test_a_gain_about_any_pose_is_a_scale_and_no_zero(gain: float, side: int, tmp_path: Path) -> None:
     def about_the_middle(k: int, v: Array) -> Array:
         v[:, ELBOW] = 47 + gain * (v[:, ELBOW] - 47)
@@ -166,7 +216,13 @@ def test_what_is_said_of_a_state_at_its_stop_does_not_contradict_itself(tmp_path
         return v
 
     low, high = tuple(np.radians(BASE.low)), tuple(np.radians(BASE.high))
-    (at,) = [f for code, f in found(by_episode(clipped, low=low, high=high, step=0.0015).write(tmp_path / "d")).items() if code == "saturation"]
+    (at,) = [
+        f
+        for code, f in found(
+            by_episode(clipped, low=low, high=high, step=0.0015).write(tmp_path / "d")
+        ).items()
+        if code == "saturation"
+    ]
     assert "stays near 1 in" in at.sentence
     assert "goes on to" not in at.sentence
 
@@ -174,8 +230,16 @@ def test_what_is_said_of_a_state_at_its_stop_does_not_contradict_itself(tmp_path
 POSE = ("x", "y", "z", "qw", "qx", "qy", "qz", "gripper")
 ARM7 = (*(f"joint_velocity_{k}" for k in range(7)), "gripper_position")
 STATED: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None, dict[str, str]]] = {
-    "a pose": (POSE, None, {"x": "m", "z": "m", "qw": "normalised", "qz": "normalised", "gripper": "normalised"}),
-    "speeds of joints": (ARM7, (*(f"joint_{k}" for k in range(7)), "gripper_position"), {"joint_3": "rad", "gripper_position": "normalised"}),
+    "a pose": (
+        POSE,
+        None,
+        {"x": "m", "z": "m", "qw": "normalised", "qz": "normalised", "gripper": "normalised"},
+    ),
+    "speeds of joints": (
+        ARM7,
+        (*(f"joint_{k}" for k in range(7)), "gripper_position"),
+        {"joint_3": "rad", "gripper_position": "normalised"},
+    ),
 }
 
 
@@ -189,7 +253,11 @@ def test_the_units_that_are_offered_fit_every_dimension(name: str, tmp_path: Pat
     (asked,) = [f for f in check_data(root).findings if f.code == "units_undeclared"]
     assert run_printed(asked.remedy) == [0]
     dataset = open_dataset(root)
-    units = {d.name: str(d.unit) for spec in (dataset.spec.action_spec, dataset.spec.state_spec) for d in spec.dimensions}
+    units = {
+        d.name: str(d.unit)
+        for spec in (dataset.spec.action_spec, dataset.spec.state_spec)
+        for d in spec.dimensions
+    }
     assert {n: units[n] for n in expected} == expected
     assert not any(n.startswith("joint_velocity") and u == "rad" for n, u in units.items())
     assert "units_undeclared" not in check_data(root).codes()
@@ -207,8 +275,12 @@ def test_what_is_offered_for_vectors_without_names_can_be_given(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [[CONTROLLER, CONTROLLER], {"type": "BASIC", "body_parts": {"right": CONTROLLER}}])
-def test_actions_beyond_their_controller_are_a_fault_in_the_copy_too(settings: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [[CONTROLLER, CONTROLLER], {"type": "BASIC", "body_parts": {"right": CONTROLLER}}]
+)
+def test_actions_beyond_their_controller_are_a_fault_in_the_copy_too(
+    settings: object, tmp_path: Path
+) -> None:
     write_robomimic(tmp_path / "a.hdf5", (60, 50), controller=settings, cameras=())  # type: ignore[arg-type]
     with h5py.File(tmp_path / "a.hdf5", "r+") as file:
         for demo in file["data"].values():

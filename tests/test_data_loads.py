@@ -25,7 +25,9 @@ ARM = ("shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos")
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
-    return pooled_from(made_up(Arm(holds=False, episodes=6, seconds=7.0), 7), tmp_path_factory.mktemp("arm") / "d")
+    return pooled_from(
+        made_up(Arm(holds=False, episodes=6, seconds=7.0), 7), tmp_path_factory.mktemp("arm") / "d"
+    )
 
 
 def found(pooled: Pooled) -> dict[str, DataFinding]:
@@ -40,7 +42,15 @@ def loaded(pooled: Pooled) -> set[str]:
     return {j for f in check_motion(pooled)[1] if f.code == "load" for j in f.joints}
 
 
-def met(pooled: Pooled, joints: tuple[str, ...], *, gives: float = 0.0, noise: float = 0.0, seed: int = 1, share: float = 1.0) -> Pooled:
+def met(
+    pooled: Pooled,
+    joints: tuple[str, ...],
+    *,
+    gives: float = 0.0,
+    noise: float = 0.0,
+    seed: int = 1,
+    share: float = 1.0,
+) -> Pooled:
     """Return a recording in which each joint meets something from a moment of each episode on, and leaves it as its command does.
 
     Args:
@@ -73,7 +83,9 @@ WAYS: dict[str, dict[str, float]] = {"rigid": {}, "soft": {"gives": 0.25}, "nois
 
 
 @pytest.mark.parametrize("kind", WAYS.values(), ids=WAYS)
-def test_an_arm_that_presses_on_something_is_under_load_and_nothing_else(kind: dict[str, float], arm: Pooled) -> None:
+def test_an_arm_that_presses_on_something_is_under_load_and_nothing_else(
+    kind: dict[str, float], arm: Pooled
+) -> None:
     blocked = met(arm, ARM, **kind)
     assert loaded(blocked) == set(ARM)
     assert loud(blocked) == set()
@@ -83,7 +95,9 @@ def test_an_arm_that_presses_on_something_is_under_load_and_nothing_else(kind: d
 @pytest.mark.parametrize("share", [1.0, 0.6])
 @pytest.mark.parametrize("kind", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("joints", [ARM[1:2], ARM], ids=["one joint", "several joints"])
-def test_an_arm_that_meets_something_is_under_load_and_nothing_else(kind: dict[str, float], joints: tuple[str, ...], share: float, arm: Pooled) -> None:
+def test_an_arm_that_meets_something_is_under_load_and_nothing_else(
+    kind: dict[str, float], joints: tuple[str, ...], share: float, arm: Pooled
+) -> None:
     blocked = met(arm, joints, share=share, **kind)
     assert loaded(blocked) == set(joints)
     assert loud(blocked) == set()
@@ -107,7 +121,9 @@ def test_a_joint_that_always_stops_at_one_end_of_its_travel_has_a_stop_and_no_lo
     assert "saturation" in loud(stopped)
 
 
-def test_an_arm_that_lies_on_a_table_in_several_joints_at_once_is_under_load_though_it_never_goes_beyond(arm: Pooled) -> None:
+def test_an_arm_that_lies_on_a_table_in_several_joints_at_once_is_under_load_though_it_never_goes_beyond(
+    arm: Pooled,
+) -> None:
     def pressed(v: Array, late: int, table: float, floor: float) -> Array:
         phase = np.clip((np.arange(len(v)) - late - 0.4 * len(v)) / (0.3 * len(v)), 0.0, 1.0)
         down = np.sin(np.pi * phase) ** 2
@@ -137,8 +153,13 @@ def test_a_gain_is_no_load(scale: float, arm: Pooled) -> None:
     assert ARM[0] not in loaded(changed(arm, "state", ARM[0], lambda _, v: scale * v))
 
 
-@pytest.mark.parametrize(("frames", "code", "severity"), [(0, "lag", Severity.NOTE), (1, "lag", Severity.NOTE), (2, "long_lag", Severity.WARNING)])
-def test_two_frames_more_than_any_so101_shows_are_a_warning(frames: int, code: str, severity: Severity, arm: Pooled) -> None:
+@pytest.mark.parametrize(
+    ("frames", "code", "severity"),
+    [(0, "lag", Severity.NOTE), (1, "lag", Severity.NOTE), (2, "long_lag", Severity.WARNING)],
+)
+def test_two_frames_more_than_any_so101_shows_are_a_warning(
+    frames: int, code: str, severity: Severity, arm: Pooled
+) -> None:
     late = lagged(arm, frames) if frames else arm
     assert found(late)[code].severity is severity
 

@@ -36,7 +36,9 @@ def arm(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
     """Three episodes at 10 Hz of two arms, one wrist of which hardly moves."""
-    plan = Arm(episodes=3, rate_hz=10.0, lag_frames=1.5, sides=("left_", "right_"), still_joint=4, seconds=12.0)
+    plan = Arm(
+        episodes=3, rate_hz=10.0, lag_frames=1.5, sides=("left_", "right_"), still_joint=4, seconds=12.0
+    )
     return pooled_from(made_up(plan, 6), tmp_path_factory.mktemp("few") / "d")
 
 
@@ -53,7 +55,15 @@ def as_one(pooled: Pooled, lengths: Iterator[int]) -> tuple[Pooled, list[int]]:
     cut = [{k: v[:n] for k, v in e.items()} for e, n in zip(pooled.episodes, lengths, strict=False)]
     whole = {k: np.concatenate([e[k] for e in cut]) for k in cut[0]}
     frames = np.cumsum([len(e[pooled.dataset.action_key]) for e in cut])
-    return replace(pooled, episodes=(whole,), indices=pooled.indices[:1], lengths={pooled.indices[0]: int(frames[-1])}), frames[:-1].tolist()
+    return (
+        replace(
+            pooled,
+            episodes=(whole,),
+            indices=pooled.indices[:1],
+            lengths={pooled.indices[0]: int(frames[-1])},
+        ),
+        frames[:-1].tolist(),
+    )
 
 
 def test_healthy_arms_have_no_finding_above_a_note(arm: Pooled, few: Pooled) -> None:
@@ -62,7 +72,9 @@ def test_healthy_arms_have_no_finding_above_a_note(arm: Pooled, few: Pooled) -> 
 
 
 @pytest.mark.parametrize("host", ["arm", "few"])
-def test_several_recordings_in_one_episode_are_cut_at_their_frames_and_keep_their_lag(host: str, request: pytest.FixtureRequest) -> None:
+def test_several_recordings_in_one_episode_are_cut_at_their_frames_and_keep_their_lag(
+    host: str, request: pytest.FixtureRequest
+) -> None:
     pooled = request.getfixturevalue(host)
     rng = np.random.default_rng(1)
     shortest = min(pooled.lengths.values())
@@ -95,12 +107,16 @@ def test_a_joint_that_slips_inside_an_episode_is_named_with_frame_and_size(arm: 
     pooled = changed(arm, "state", "wrist_roll.pos", slip)
     rests = np.abs(np.diff(arm.states[3][frame - 4 : frame + 4, 4])).max() < 1.0
     if rests:
-        assert found(pooled)["joint_slips"].numbers["wrist_roll.pos"]["3"][str(frame)] == pytest.approx(20.0, abs=1.5)
+        assert found(pooled)["joint_slips"].numbers["wrist_roll.pos"]["3"][str(frame)] == pytest.approx(
+            20.0, abs=1.5
+        )
 
 
 @pytest.mark.parametrize("side", ["action", "state", "both"])
 @pytest.mark.parametrize("first", [3, 6])
-def test_a_zero_that_moves_by_ten_degrees_is_named_with_its_episode(side: str, first: int, arm: Pooled) -> None:
+def test_a_zero_that_moves_by_ten_degrees_is_named_with_its_episode(
+    side: str, first: int, arm: Pooled
+) -> None:
     pooled = changed(arm, side, "elbow_flex.pos", lambda e, v: v + (10.0 if e >= first else 0.0))
     finding = found(pooled)["recalibrated_midway"]
     assert finding.severity is not Severity.NOTE
@@ -118,7 +134,9 @@ def test_a_zero_of_few_episodes_is_told_on_one_side(few: Pooled) -> None:
 
 CHANGES: dict[str, Callable[[Pooled], Pooled]] = {
     "pairing_changes": lambda p: changed(p, "state", "shoulder_lift.pos", lambda e, v: -v if e >= 5 else v),
-    "range_changes": lambda p: changed(p, "both", "shoulder_lift.pos", lambda e, v: v * np.pi / 180 if e >= 5 else v),
+    "range_changes": lambda p: changed(
+        p, "both", "shoulder_lift.pos", lambda e, v: v * np.pi / 180 if e >= 5 else v
+    ),
 }
 
 
@@ -137,7 +155,9 @@ def test_rows_that_are_lost_on_one_side_are_named_where_the_pairing_shifts(rows:
     for k in range(7, len(episodes)):
         start = 40 if k == 7 else 0
         state = episodes[k][key]
-        late = np.concatenate([state[:start], np.repeat(state[start : start + 1], rows, axis=0), state[start:-rows]])
+        late = np.concatenate(
+            [state[:start], np.repeat(state[start : start + 1], rows, axis=0), state[start:-rows]]
+        )
         episodes[k][key] = late
     finding = found(replace(arm, episodes=tuple(episodes)))["pairing_shifts"]
     assert finding.severity is Severity.FAULT
@@ -158,7 +178,9 @@ def test_a_joint_that_hardly_moves_has_no_lag_and_limbs_have_one_with_an_interva
 @pytest.mark.parametrize("frames", [1, 2, 5])
 def test_a_lag_lies_in_its_interval(frames: int, arm: Pooled) -> None:
     plain = found(arm)["lag"].numbers["groups"]["arm"]
-    groups = next(f for c, f in found(lagged(arm, frames)).items() if c in ("lag", "long_lag")).numbers["groups"]["arm"]
+    groups = next(f for c, f in found(lagged(arm, frames)).items() if c in ("lag", "long_lag")).numbers[
+        "groups"
+    ]["arm"]
     assert groups["low"] - 0.3 <= plain["frames"] + frames <= groups["high"] + 0.3
 
 
@@ -178,12 +200,20 @@ def test_jaws_whose_polarity_is_turned_are_told_from_a_sign(side: str, arm: Pool
 
 
 def test_swapped_columns_are_named_both(arm: Pooled) -> None:
-    assert set(found(swapped(arm, "state", "shoulder_pan.pos", "wrist_flex.pos"))["columns_swapped"].joints) == {"shoulder_pan.pos", "wrist_flex.pos"}
+    assert set(
+        found(swapped(arm, "state", "shoulder_pan.pos", "wrist_flex.pos"))["columns_swapped"].joints
+    ) == {"shoulder_pan.pos", "wrist_flex.pos"}
 
 
-def test_episodes_that_begin_where_the_one_before_ended_are_named_and_a_common_start_is_not(arm: Pooled) -> None:
+def test_episodes_that_begin_where_the_one_before_ended_are_named_and_a_common_start_is_not(
+    arm: Pooled,
+) -> None:
     assert check_starts(arm) == []
-    pieces = [{k: v[len(v) * i // 3 : len(v) * (i + 1) // 3] for k, v in e.items()} for e in arm.episodes[:3] for i in range(3)]
+    pieces = [
+        {k: v[len(v) * i // 3 : len(v) * (i + 1) // 3] for k, v in e.items()}
+        for e in arm.episodes[:3]
+        for i in range(3)
+    ]
     chained = replace(arm, episodes=tuple(pieces), indices=tuple(range(len(pieces))))
     assert [f.code for f in check_starts(chained)] == ["chained_starts"]
 

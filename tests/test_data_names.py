@@ -38,7 +38,10 @@ def renamed_root(root: Path, action: Sequence[str], state: Sequence[str]) -> Pat
     write(root, clean(), is_ours=False)
     edit_json(
         root / "meta" / "info.json",
-        lambda i: (i["features"]["action"].update(names=list(action)), i["features"]["observation.state"].update(names=list(state))),
+        lambda i: (
+            i["features"]["action"].update(names=list(action)),
+            i["features"]["observation.state"].update(names=list(state)),
+        ),
     )
     return root
 
@@ -52,11 +55,19 @@ JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_ro
 @pytest.mark.parametrize(
     ("action", "state"),
     thinned(
-        [("leader_{}", "follower_{}"), ("action.{}.pos", "state.{}.pos"), ("master/{}", "puppet/{}"), ("{}_cmd", "{}_measured"), ("{}.pos", "main_{}")],
+        [
+            ("leader_{}", "follower_{}"),
+            ("action.{}.pos", "state.{}.pos"),
+            ("master/{}", "puppet/{}"),
+            ("{}_cmd", "{}_measured"),
+            ("{}.pos", "main_{}"),
+        ],
         [("leader_{}", "follower_{}")],
     ),
 )
-def test_leader_and_follower_of_one_joint_are_compared_and_the_offered_renames_work(action: str, state: str, tmp_path: Path) -> None:
+def test_leader_and_follower_of_one_joint_are_compared_and_the_offered_renames_work(
+    action: str, state: str, tmp_path: Path
+) -> None:
     root = renamed_root(tmp_path / "d", [action.format(j) for j in JOINTS], [state.format(j) for j in JOINTS])
     report = check_data(root)
     assert len(report.measurements["joints"]) == 6
@@ -76,14 +87,34 @@ def test_renames_work_in_check_and_in_convert(tmp_path: Path, capsys: pytest.Cap
     options = [w for k, j in enumerate(JOINTS) for w in ("--rename", f"action:a{k}={j}")]
     main(["data", "check", str(root), *options, "--json", "--quiet"])
     assert set(json.loads(capsys.readouterr().out)["measurements"]["joints"]) == set(JOINTS)
-    assert main(["data", "convert", str(root), *options, "--out", str(tmp_path / "out"), "--workers", "0", "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "data",
+                "convert",
+                str(root),
+                *options,
+                "--out",
+                str(tmp_path / "out"),
+                "--workers",
+                "0",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     assert open_dataset(tmp_path / "out").spec.action_spec.names == JOINTS
     assert main(["data", "check", str(root), "--rename", "elbow_flx=x", "--quiet"]) == 2
     assert "did you mean 'elbow_flex'" in capsys.readouterr().err
 
 
 def test_one_misspelt_name_among_others_is_a_warning_that_offers_its_rename(tmp_path: Path) -> None:
-    finding = found(check_data(renamed_root(tmp_path / "d", JOINTS, ("shoulder_pan", "shoulder_lift", "elbow_flx", *JOINTS[3:]))), "unmatched_dimensions")
+    finding = found(
+        check_data(
+            renamed_root(tmp_path / "d", JOINTS, ("shoulder_pan", "shoulder_lift", "elbow_flx", *JOINTS[3:]))
+        ),
+        "unmatched_dimensions",
+    )
     assert finding.severity is Severity.WARNING
     assert "--rename state:elbow_flx=elbow_flex" in finding.remedy
 
@@ -91,12 +122,29 @@ def test_one_misspelt_name_among_others_is_a_warning_that_offers_its_rename(tmp_
 def test_a_vector_with_further_dimensions_has_no_other_order(tmp_path: Path) -> None:
     names = ("elbow_flex", *(f"other_{k}" for k in range(5)))
     assert "order_differs" not in check_data(renamed_root(tmp_path / "one", JOINTS, names)).codes()
-    assert "order_differs" not in check_data(renamed_root(tmp_path / "shifted", JOINTS, ("speed", *JOINTS[:5]))).codes()
-    assert "order_differs" in check_data(renamed_root(tmp_path / "swapped", JOINTS, (JOINTS[1], JOINTS[0], *JOINTS[2:]))).codes()
+    assert (
+        "order_differs"
+        not in check_data(renamed_root(tmp_path / "shifted", JOINTS, ("speed", *JOINTS[:5]))).codes()
+    )
+    assert (
+        "order_differs"
+        in check_data(renamed_root(tmp_path / "swapped", JOINTS, (JOINTS[1], JOINTS[0], *JOINTS[2:]))).codes()
+    )
 
 
 def test_missing_names_are_a_note_and_never_cut() -> None:
-    assert [limb_of(n) for n in ("actions[0]", "obs/robot0_eef_pos[2]", "end_position[1]", "left.joint_1.pos", "right_hand.joint_10.pos", "joint_3", "j1")] == [
+    assert [
+        limb_of(n)
+        for n in (
+            "actions[0]",
+            "obs/robot0_eef_pos[2]",
+            "end_position[1]",
+            "left.joint_1.pos",
+            "right_hand.joint_10.pos",
+            "joint_3",
+            "j1",
+        )
+    ] == [
         "actions",
         "obs/robot0_eef_pos",
         "end_position",
@@ -114,7 +162,9 @@ def test_missing_names_are_a_note_and_never_cut() -> None:
 # --- units and dead dimensions: asked once, never exit 1 -------------------------------------------------------------------
 
 
-def test_the_healthy_arm_has_nothing_above_a_note_and_its_question_is_asked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_healthy_arm_has_nothing_above_a_note_and_its_question_is_asked_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = Path(shutil.copytree(case("healthy_so101"), tmp_path / "d", copy_function=shutil.copyfile))
     root.chmod(0o755)
     report = check_data(root)
@@ -128,9 +178,13 @@ def test_the_healthy_arm_has_nothing_above_a_note_and_its_question_is_asked_once
     assert {d.unit for d in open_dataset(root).spec.action_spec.dimensions} == {Unit.DEG, Unit.PERCENT}
 
 
-def test_padding_and_joints_nobody_used_are_notes_and_a_sensor_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+def test_padding_and_joints_nobody_used_are_notes_and_a_sensor_that_does_not_answer_is_a_warning(
+    tmp_path: Path,
+) -> None:
     padded, dumb = clean(), clean()
-    padded.each(lambda a, s: (a.__setitem__((slice(None), [4, 5]), 0.0), s.__setitem__((slice(None), [4, 5]), 0.0)))
+    padded.each(
+        lambda a, s: (a.__setitem__((slice(None), [4, 5]), 0.0), s.__setitem__((slice(None), [4, 5]), 0.0))
+    )
     report = check_data(write(tmp_path / "padded", padded))
     assert report.is_clean
     assert len(found(report, "dead_dimensions").numbers["padding"]) == 2
@@ -141,7 +195,10 @@ def test_padding_and_joints_nobody_used_are_notes_and_a_sensor_that_does_not_ans
 # --- robomimic's controllers ---------------------------------------------------------------------------------------------
 
 OLD = CONTROLLER
-PARTS: dict[str, Any] = {"right": OLD | {"gripper": {"type": "GRIP"}}, "base": {"type": "JOINT_VELOCITY", "interpolation": "null"}}
+PARTS: dict[str, Any] = {
+    "right": OLD | {"gripper": {"type": "GRIP"}},
+    "base": {"type": "JOINT_VELOCITY", "interpolation": "null"},
+}
 LAYOUTS: dict[str, Any] = {
     "one": OLD,
     "a list per robot": [OLD, OLD],
@@ -160,7 +217,9 @@ def _scaled(path: Path, factor: float) -> Path:
 
 
 @pytest.mark.parametrize("layout", thinned(LAYOUTS, ("one", "composite with arms")))
-def test_actions_beyond_the_controllers_input_are_a_fault_in_every_layout_of_its_settings(layout: str, tmp_path: Path) -> None:
+def test_actions_beyond_the_controllers_input_are_a_fault_in_every_layout_of_its_settings(
+    layout: str, tmp_path: Path
+) -> None:
     write_robomimic(tmp_path / "a.hdf5", controller=LAYOUTS[layout])
     assert "actions_beyond_controller" not in check_data(tmp_path / "a.hdf5").codes()
     finding = found(check_data(_scaled(tmp_path / "a.hdf5", 3.0)), "actions_beyond_controller")
@@ -169,7 +228,9 @@ def test_actions_beyond_the_controllers_input_are_a_fault_in_every_layout_of_its
 
 
 @pytest.mark.parametrize("how", [{"control_delta": False}, {"input_type": "absolute"}])
-def test_absolute_poses_are_not_held_to_the_input_range_of_differences(how: dict[str, Any], tmp_path: Path) -> None:
+def test_absolute_poses_are_not_held_to_the_input_range_of_differences(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
     write_robomimic(tmp_path / "a.hdf5", controller=CONTROLLER | how)
     assert "actions_beyond_controller" not in check_data(_scaled(tmp_path / "a.hdf5", 3.0)).codes()
 
@@ -185,12 +246,17 @@ def test_the_two_action_ranges_of_the_cases_are_told_apart() -> None:
 
 
 def test_every_input_of_a_tub_is_read_or_named(tmp_path: Path) -> None:
-    write_tub(tmp_path / "t", **{"imu/acl_x": [0.1 * k for k in range(20)], "imu/gyr": [[k, 2.0 * k, 1.0] for k in range(20)]})
+    write_tub(
+        tmp_path / "t",
+        **{"imu/acl_x": [0.1 * k for k in range(20)], "imu/gyr": [[k, 2.0 * k, 1.0] for k in range(20)]},
+    )
     manifest = tmp_path / "t" / "manifest.json"
     lines = manifest.read_text().splitlines()
     keys, kinds = json.loads(lines[0]), json.loads(lines[1])
     kinds[keys.index("imu/gyr")] = "vector"
-    manifest.write_text("\n".join([json.dumps([*keys, "lidar"]), json.dumps([*kinds, "nparray"]), *lines[2:]]) + "\n")
+    manifest.write_text(
+        "\n".join([json.dumps([*keys, "lidar"]), json.dumps([*kinds, "nparray"]), *lines[2:]]) + "\n"
+    )
     for catalog in (tmp_path / "t").glob("*.catalog"):
         rows = [json.loads(line) for line in catalog.read_text().splitlines()]
         catalog.write_text("".join(json.dumps({**row, "lidar": "x.npy"}) + "\n" for row in rows))
@@ -211,10 +277,30 @@ def test_a_tub_without_records_has_nothing_to_download(capsys: pytest.CaptureFix
 def test_a_calibration_is_kept_beside_what_is_said_of_a_dimension_by_its_exact_name(tmp_path: Path) -> None:
     write(tmp_path / "d", clean(), is_ours=False)
     names = open_dataset(tmp_path / "d").spec.action_spec.names
-    motors = {n.removesuffix(".pos"): {"id": 1, "drive_mode": 0, "homing_offset": 0, "range_min": 1024, "range_max": 3072} for n in names}
+    motors = {
+        n.removesuffix(".pos"): {
+            "id": 1,
+            "drive_mode": 0,
+            "homing_offset": 0,
+            "range_min": 1024,
+            "range_max": 3072,
+        }
+        for n in names
+    }
     (tmp_path / "arm.json").write_text(json.dumps(motors))
-    words = ["data", "convert", str(tmp_path / "d"), "--is", f"{names[0]}=range_100", "--calibration", str(tmp_path / "arm.json")]
-    assert main([*words, "--to", f"{names[0]}=deg", "--out", str(tmp_path / "out"), "--workers", "0", "--quiet"]) == 0
+    words = [
+        "data",
+        "convert",
+        str(tmp_path / "d"),
+        "--is",
+        f"{names[0]}=range_100",
+        "--calibration",
+        str(tmp_path / "arm.json"),
+    ]
+    assert (
+        main([*words, "--to", f"{names[0]}=deg", "--out", str(tmp_path / "out"), "--workers", "0", "--quiet"])
+        == 0
+    )
     before, after = (open_dataset(tmp_path / n).episode(0, images=False).action[:, 0] for n in ("d", "out"))
     assert after == pytest.approx(0.9 * before, rel=1e-3)
 
@@ -223,7 +309,10 @@ def test_outcomes_that_nobody_recorded_stay_so_through_conversion_and_merge(tmp_
     for name, seed in (("a", 0), ("b", 5)):
         write_act(tmp_path / name / "episode_0.hdf5", seed, cameras=())
     keymap = KeyMap(rate_hz=50.0, dimensions={"*": {"unit": "rad"}})
-    made = [convert_dataset(open_dataset(tmp_path / n, keymap), tmp_path / f"{n}1", Target(task="insert")).root for n in ("a", "b")]
+    made = [
+        convert_dataset(open_dataset(tmp_path / n, keymap), tmp_path / f"{n}1", Target(task="insert")).root
+        for n in ("a", "b")
+    ]
     again = convert_dataset(open_dataset(made[0]), tmp_path / "a2", Target()).root
     merged = merge_datasets([open_dataset(again), open_dataset(made[1])], tmp_path / "m").root
     for root in (*made, again, merged):

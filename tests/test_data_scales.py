@@ -35,7 +35,9 @@ def loud(pooled: Pooled) -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("side", ["action", "state"])
 def test_the_polarity_of_jaws_from_0_to_1_beside_degrees_is_told(side: str, arm: Pooled) -> None:
     assert loud(arm) == {}
-    assert loud(changed(arm, side, "gripper.pos", lambda _, v: 1.0 - v)) == {"gripper_polarity": ("gripper.pos",)}
+    assert loud(changed(arm, side, "gripper.pos", lambda _, v: 1.0 - v)) == {
+        "gripper_polarity": ("gripper.pos",)
+    }
 
 
 def test_the_polarity_of_jaws_that_rest_about_the_middle_is_told(arm: Pooled) -> None:
@@ -43,13 +45,19 @@ def test_the_polarity_of_jaws_that_rest_about_the_middle_is_told(arm: Pooled) ->
     moved = changed(arm, "action", "gripper.pos", lambda k, _: waves[k])
     moved = changed(moved, "state", "gripper.pos", lambda k, _: np.roll(waves[k], 3))
     assert loud(moved) == {}
-    assert loud(changed(moved, "state", "gripper.pos", lambda _, v: 1.0 - v)) == {"gripper_polarity": ("gripper.pos",)}
+    assert loud(changed(moved, "state", "gripper.pos", lambda _, v: 1.0 - v)) == {
+        "gripper_polarity": ("gripper.pos",)
+    }
 
 
 @pytest.mark.parametrize("degrees", [17.0, -30.0])
 @pytest.mark.parametrize("side", ["action", "state"])
-def test_a_zero_that_is_off_shows_on_a_joint_that_hardly_moves(side: str, degrees: float, arm: Pooled) -> None:
-    assert loud(changed(arm, side, "wrist_roll.pos", lambda _, v: v + degrees)) == {"static_offset": ("wrist_roll.pos",)}
+def test_a_zero_that_is_off_shows_on_a_joint_that_hardly_moves(
+    side: str, degrees: float, arm: Pooled
+) -> None:
+    assert loud(changed(arm, side, "wrist_roll.pos", lambda _, v: v + degrees)) == {
+        "static_offset": ("wrist_roll.pos",)
+    }
 
 
 def test_a_parked_joint_that_sags_is_no_wrong_zero(arm: Pooled) -> None:

@@ -20,7 +20,14 @@ from simgap.episodes.reader import open_dataset
 
 Array = NDArray[np.float64]
 Change = Callable[[Array, Array, np.random.Generator], tuple[Array, Array]]
-STORED_OTHERWISE = {"positional_timestamps", "no_timestamps", "not_matched_by_name", "assumed_by_reader", "state_is_previous_action", "stray_file"}
+STORED_OTHERWISE = {
+    "positional_timestamps",
+    "no_timestamps",
+    "not_matched_by_name",
+    "assumed_by_reader",
+    "state_is_previous_action",
+    "stray_file",
+}
 """Of how a format keeps things, and of what it cannot keep; the copy keeps them."""
 
 
@@ -45,8 +52,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a long lag": (_late(18), "long_lag"),
     "a copy": (lambda a, s, rng: (s.copy(), s), "state_equals_action"),
     "differences": (lambda a, s, rng: (np.diff(a, axis=0, prepend=a[:1]), s), "actions_are_differences"),
-    "a state ahead": (lambda a, s, rng: (np.concatenate([np.repeat(a[:1], 12, axis=0), a[:-12]]), s), "state_leads_action"),
-    "a frozen encoder": (_at("state", 1, lambda v: np.concatenate([v[:60], np.full(len(v) - 60, v[60])])), "state_freezes"),
+    "a state ahead": (
+        lambda a, s, rng: (np.concatenate([np.repeat(a[:1], 12, axis=0), a[:-12]]), s),
+        "state_leads_action",
+    ),
+    "a frozen encoder": (
+        _at("state", 1, lambda v: np.concatenate([v[:60], np.full(len(v) - 60, v[60])])),
+        "state_freezes",
+    ),
 }
 FORMATS: dict[str, Callable[[Path, Change], Path]] = {
     "LeRobot v2.1": lambda root, change: older(root, replace(BASE, change=change)),
@@ -62,11 +75,17 @@ def said(report: DataReport) -> dict[str, str]:
 def before_and_after(root: Path, keymap: KeyMap | None = None) -> tuple[dict[str, str], dict[str, str]]:
     """Return what is said of a dataset and of its conversion to ours."""
     dataset = open_dataset(root, keymap) if keymap is not None else open_dataset(root)
-    copy = convert_dataset(dataset, root.with_name("copy"), Target(task="do it", codec="png", state_from_action="tub" in root.name))
+    copy = convert_dataset(
+        dataset,
+        root.with_name("copy"),
+        Target(task="do it", codec="png", state_from_action="tub" in root.name),
+    )
     return said(check_data(dataset)), said(check_data(copy.root))
 
 
-@pytest.mark.parametrize(("kind", "fault"), thinned(CASES, {("LeRobot v2.1", "a sign"), ("ALOHA HDF5", "an offset")}))
+@pytest.mark.parametrize(
+    ("kind", "fault"), thinned(CASES, {("LeRobot v2.1", "a sign"), ("ALOHA HDF5", "an offset")})
+)
 def test_a_fault_in_the_numbers_keeps_code_and_severity(kind: str, fault: str, tmp_path: Path) -> None:
     change, code = FAULTS[fault]
     before, after = before_and_after(FORMATS[kind](tmp_path / "d", change))

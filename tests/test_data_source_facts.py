@@ -48,7 +48,11 @@ FACTS: list[tuple[str, str, Any]] = [
     (ARM, "measurements/layout/data_files", 1),
     (ARM, "measurements/layout/splits", {"train": "0:4"}),
     (ARM, "measurements/layout/index_is_contiguous", True),
-    (ARM, "measurements/layout/columns", ["action", "episode_index", "frame_index", "index", "observation.state", "task_index", "timestamp"]),
+    (
+        ARM,
+        "measurements/layout/columns",
+        ["action", "episode_index", "frame_index", "index", "observation.state", "task_index", "timestamp"],
+    ),
     (ARM, "measurements/layout/length", {"min": 372, "median": 373.0, "max": 374}),
     (ARM, "measurements/clock/is_positional", True),
     (ARM, "measurements/clock/measured_hz", None),
@@ -141,7 +145,9 @@ FACTS: list[tuple[str, str, Any]] = [
 """Recording, place in the document, and the number as it was written down; ``~`` stands for a slash within a key or value."""
 
 
-@pytest.mark.parametrize(("name", "path", "expected"), FACTS, ids=[f"{n.split('_')[1]} {p}" for n, p, _ in FACTS])
+@pytest.mark.parametrize(
+    ("name", "path", "expected"), FACTS, ids=[f"{n.split('_')[1]} {p}" for n, p, _ in FACTS]
+)
 def test_a_fact_that_was_written_down_is_in_the_document(name: str, path: str, expected: Any) -> None:
     value: Any = document(name)
     for key in path.split("/"):
@@ -153,10 +159,20 @@ def test_a_fact_that_was_written_down_is_in_the_document(name: str, path: str, e
 
 
 def test_the_lag_of_every_joint_is_that_of_the_table() -> None:
-    lags = {name: [j["lag_frames"] for n, j in document(name)["measurements"]["joints"].items()] for name in (ARM, CLOTH)}
+    lags = {
+        name: [j["lag_frames"] for n, j in document(name)["measurements"]["joints"].items()]
+        for name in (ARM, CLOTH)
+    }
     assert lags[CLOTH] == [1] * 12
     joints = document(ARM)["measurements"]["joints"]
-    wanted = {"shoulder_pan": 4, "shoulder_lift": 4, "elbow_flex": 5, "wrist_flex": 5, "wrist_roll": 4, "gripper": 4}
+    wanted = {
+        "shoulder_pan": 4,
+        "shoulder_lift": 4,
+        "elbow_flex": 5,
+        "wrist_flex": 5,
+        "wrist_roll": 4,
+        "gripper": 4,
+    }
     assert {n: joints[f"{n}.pos"]["lag_frames"] for n in wanted} == wanted
     fast = {n: round(joints[f"{n}.pos"]["velocity_lag_frames"]) for n in wanted}
     assert set(fast.values()) <= {3, 4}, "by velocity, which no offset moves, it is three to four frames"
@@ -165,23 +181,45 @@ def test_the_lag_of_every_joint_is_that_of_the_table() -> None:
 def test_a_camera_that_gave_a_picture_a_second_is_found_in_a_real_recording() -> None:
     finding = next(f for f in document(CLOTH)["findings"] if f["code"] == "slow_camera")
     assert finding["numbers"] == {"cam1": {"0": 19}}
-    assert any(f["code"] == "black_video" and "cam0 in episode 0" in f["sentence"] for f in document(CLOTH)["findings"])
+    assert any(
+        f["code"] == "black_video" and "cam0 in episode 0" in f["sentence"]
+        for f in document(CLOTH)["findings"]
+    )
 
 
-def test_a_checkout_of_pointers_fails_and_says_what_its_meta_files_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkout_of_pointers_fails_and_says_what_its_meta_files_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["data", "check", str(real(POINTERS)), "--json"]) == 3
     told = json.loads(capsys.readouterr().out)
     facts = told["facts"]
     assert "Git LFS" in told["error"]
-    assert (facts["version"], facts["rate_hz"], facts["robot_type"], facts["frames_declared"]) == ("v2.1", 30.0, "franka_fer", 151)
-    assert (facts["files"]["videos"]["pointers"], facts["files"]["videos"]["pointer_bytes"]) == (2, [131, 132])
+    assert (facts["version"], facts["rate_hz"], facts["robot_type"], facts["frames_declared"]) == (
+        "v2.1",
+        30.0,
+        "franka_fer",
+        151,
+    )
+    assert (facts["files"]["videos"]["pointers"], facts["files"]["videos"]["pointer_bytes"]) == (
+        2,
+        [131, 132],
+    )
     assert facts["files"]["data"]["missing_files"] == ["data/chunk-000/episode_000000.parquet"]
-    assert (facts["dimensions"]["action"], facts["dimensions"]["state"], len(facts["dimensions"]["shared"])) == (7, 14, 7)
+    assert (
+        facts["dimensions"]["action"],
+        facts["dimensions"]["state"],
+        len(facts["dimensions"]["shared"]),
+    ) == (7, 14, 7)
     assert facts["dimensions"]["only_in_state"] == [f"joint_{k}.vel" for k in range(7)]
-    assert (facts["stored_ranges"]["state_is_inside"], facts["stored_ranges"]["of"]) == (6, 7), "joint_1 looks out by 0.002 rad"
+    assert (facts["stored_ranges"]["state_is_inside"], facts["stored_ranges"]["of"]) == (
+        6,
+        7,
+    ), "joint_1 looks out by 0.002 rad"
 
 
-def test_meta_files_that_say_nothing_add_nothing_to_the_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_meta_files_that_say_nothing_add_nothing_to_the_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta" / "info.json").write_text("{}")
     assert main(["data", "check", str(tmp_path), "--json"]) == 3

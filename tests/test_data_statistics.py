@@ -39,7 +39,14 @@ def case(name: str) -> DataReport:
 
 def block(values: Array, key: str = "actions", **more: Any) -> StatisticsBlock:
     exact = exact_statistics(values)
-    return StatisticsBlock(file="f.json", group="", key=key, values={k: np.asarray(exact[k]) for k in NAMES}, count=len(values), **more)
+    return StatisticsBlock(
+        file="f.json",
+        group="",
+        key=key,
+        values={k: np.asarray(exact[k]) for k in NAMES},
+        count=len(values),
+        **more,
+    )
 
 
 def loud(*blocks: StatisticsBlock) -> set[str]:
@@ -65,7 +72,9 @@ def test_a_standard_deviation_that_no_band_gives_names_the_dimension_and_where_t
 
 @pytest.mark.parametrize("draw", ["normal", "laplace", "uniform", "exponential", "standard_t"])
 @pytest.mark.parametrize("shift", [-40.0, 0.0, 0.9])
-def test_honest_distributions_have_neither_outliers_nor_tails_wherever_they_lie(draw: str, shift: float) -> None:
+def test_honest_distributions_have_neither_outliers_nor_tails_wherever_they_lie(
+    draw: str, shift: float
+) -> None:
     rng = np.random.default_rng(1)
     values = getattr(rng, draw)(*((5,) if draw == "standard_t" else ()), size=(50_000, 3)) + shift
     assert not loud(block(values)) & {"outliers", "heavy_tail", "impossible_std", "contradictory_statistics"}
@@ -119,7 +128,9 @@ def test_three_joints_are_no_rotation() -> None:
 def state_and(change: Callable[[Array, Array], Array]) -> tuple[StatisticsBlock, StatisticsBlock]:
     """Return statistics of a state and of actions made from it and its targets."""
     rng = np.random.default_rng(7)
-    state = np.array([0.4, -1.2, 0.9, 1.5, -0.8, 0.3]) + np.cumsum(rng.normal(0, 0.02, (6000, 6)), axis=0) % 0.9
+    state = (
+        np.array([0.4, -1.2, 0.9, 1.5, -0.8, 0.3]) + np.cumsum(rng.normal(0, 0.02, (6000, 6)), axis=0) % 0.9
+    )
     return block(state, "state"), block(change(state, state + rng.normal(0.01, 0.02, state.shape)))
 
 
@@ -131,18 +142,32 @@ def test_the_state_subtracted_twice_is_named_as_that_and_not_as_six_signs() -> N
 
 
 def test_rows_tell_a_state_subtracted_twice_from_inverted_signs(tmp_path: Path) -> None:
-    changes: dict[str, Callable[[Array, Array], Array]] = {"twice": lambda a, s: (a - s) - s, "sign": lambda a, s: -a, "once": lambda a, s: a - s}
+    changes: dict[str, Callable[[Array, Array], Array]] = {
+        "twice": lambda a, s: (a - s) - s,
+        "sign": lambda a, s: -a,
+        "once": lambda a, s: a - s,
+    }
     said = {}
     for name, change in changes.items():
         recording = clean()
-        recording = replace(recording, actions=[change(a, s) for a, s in zip(recording.actions, recording.states, strict=True)])
-        said[name] = {f.code for f in check_data(write(tmp_path / name, recording, is_ours=False)).findings if f.severity is Severity.FAULT}
+        recording = replace(
+            recording,
+            actions=[change(a, s) for a, s in zip(recording.actions, recording.states, strict=True)],
+        )
+        said[name] = {
+            f.code
+            for f in check_data(write(tmp_path / name, recording, is_ours=False)).findings
+            if f.severity is Severity.FAULT
+        }
     assert said == {"twice": {"deltas_taken_twice"}, "sign": {"sign_flip", "gripper_polarity"}, "once": set()}
 
 
 def test_differences_beside_absolute_dimensions_are_noted() -> None:
     blocks = state_and(lambda s, target: np.column_stack([(target - s)[:, :5], target[:, 5:]]))
-    assert said("mixed_references", *blocks).numbers["dimensions"]["actions"] == {"absolute": [5], "relative": [0, 1, 2, 3, 4]}
+    assert said("mixed_references", *blocks).numbers["dimensions"]["actions"] == {
+        "absolute": [5],
+        "relative": [0, 1, 2, 3, 4],
+    }
     assert loud(*blocks) == set()
 
 
@@ -156,7 +181,10 @@ def test_padding_to_a_models_width_is_no_fault() -> None:
     values = np.random.default_rng(9).normal(size=(4000, 32))
     values[:, 14:] = 0.0
     assert loud(block(values, "state"), block(values)) == set()
-    assert said("padded_dimensions", block(values)).numbers["padding"]["actions"] == {"dimensions": 32, "padding": 18}
+    assert said("padded_dimensions", block(values)).numbers["padding"]["actions"] == {
+        "dimensions": 32,
+        "padding": 18,
+    }
 
 
 def test_a_dimension_that_moves_in_few_frames_breaks_one_normaliser_and_not_the_others() -> None:
@@ -196,7 +224,10 @@ def test_a_gripper_commanded_in_other_units_than_it_is_measured_in_is_noted_once
     arm = rng.normal(0, 0.1, (4000, 6))
     opened = (rng.random((4000, 1)) < 0.4).astype(float)
     mask = np.array([True] * 6 + [False])
-    action, state = block(np.column_stack([arm, opened]), mask=mask), block(np.column_stack([arm, 0.08 * opened]), "state", mask=mask)
+    action, state = (
+        block(np.column_stack([arm, opened]), mask=mask),
+        block(np.column_stack([arm, 0.08 * opened]), "state", mask=mask),
+    )
     assert said("gripper_units_differ", action, state).numbers == {"action": 1.0, "state": 0.08}
     assert "gripper_ranges_differ" not in {f.code for f in judge((action, state))[1]}
 
@@ -204,12 +235,23 @@ def test_a_gripper_commanded_in_other_units_than_it_is_measured_in_is_noted_once
 # --- statistics by episode (v2.1) --------------------------------------------------------------------------------------
 
 
-def with_episode_statistics(root: Path, change: Callable[[list[dict[str, Any]]], object] = lambda _: None) -> Path:
+def with_episode_statistics(
+    root: Path, change: Callable[[list[dict[str, Any]]], object] = lambda _: None
+) -> Path:
     write_21(root)
     dataset = open_dataset(root)
-    lines = [{"episode_index": e.index, "stats": {k: exact_statistics(v) for k, v in dataset.columns(e.index).items()}} for e in dataset.entries]
+    lines = [
+        {
+            "episode_index": e.index,
+            "stats": {k: exact_statistics(v) for k, v in dataset.columns(e.index).items()},
+        }
+        for e in dataset.entries
+    ]
     for line in lines:
-        line["stats"] = {f: {k: v for k, v in s.items() if k in ("min", "max", "mean", "std", "count")} for f, s in line["stats"].items()}
+        line["stats"] = {
+            f: {k: v for k, v in s.items() if k in ("min", "max", "mean", "std", "count")}
+            for f, s in line["stats"].items()
+        }
     change(lines)
     (root / "meta" / "episodes_stats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root
@@ -224,8 +266,12 @@ BY_EPISODE: dict[str, Callable[[list[dict[str, Any]]], object]] = {
     "episode_statistics_wrong": lambda lines: lines[1]["stats"]["action"]["mean"].__setitem__(2, 77.0),
     "episode_statistics_counts": lambda lines: lines[2]["stats"]["action"].__setitem__("count", [3]),
     "episode_statistics_lines": lambda lines: lines.pop(),
-    "image_std_zero": lambda lines: [line["stats"].update({"observation.images.top": image(0.0)}) for line in lines],
-    "image_statistics_shape": lambda lines: [line["stats"].update({"observation.images.top": image(0.2, flat=True)}) for line in lines],
+    "image_std_zero": lambda lines: [
+        line["stats"].update({"observation.images.top": image(0.0)}) for line in lines
+    ],
+    "image_statistics_shape": lambda lines: [
+        line["stats"].update({"observation.images.top": image(0.2, flat=True)}) for line in lines
+    ],
     "contradictory_statistics": lambda lines: lines[0]["stats"]["action"]["min"].__setitem__(0, 1e4),
     "episode_statistics_unreadable": lambda lines: lines.append({"episode": 3}),
 }
@@ -233,14 +279,21 @@ BY_EPISODE: dict[str, Callable[[list[dict[str, Any]]], object]] = {
 
 @pytest.mark.parametrize("code", BY_EPISODE)
 def test_statistics_by_episode_are_read_and_a_fault_in_them_is_named(code: str, tmp_path: Path) -> None:
-    assert code in {f.code for f in check_data(with_episode_statistics(tmp_path / "d", BY_EPISODE[code])).findings if f.severity is not Severity.NOTE}
+    assert code in {
+        f.code
+        for f in check_data(with_episode_statistics(tmp_path / "d", BY_EPISODE[code])).findings
+        if f.severity is not Severity.NOTE
+    }
 
 
 def test_right_statistics_by_episode_say_nothing_and_the_whole_is_compared(tmp_path: Path) -> None:
     root = with_episode_statistics(tmp_path / "d")
     known = check_data(root).codes()
     assert not {c for c in known if "statistics" in c}
-    whole = {k: exact_statistics(np.concatenate([open_dataset(root).columns(e)[k] for e in range(4)])) for k in ("action", "observation.state")}
+    whole = {
+        k: exact_statistics(np.concatenate([open_dataset(root).columns(e)[k] for e in range(4)]))
+        for k in ("action", "observation.state")
+    }
     (root / "meta" / "stats.json").write_text(json.dumps(whole))
     assert check_data(root).codes() == known
     whole["action"]["max"][1] += 50.0
@@ -248,8 +301,12 @@ def test_right_statistics_by_episode_say_nothing_and_the_whole_is_compared(tmp_p
     assert {"episode_statistics_against_stats", "stored_statistics_wrong"} <= check_data(root).codes()
 
 
-def test_the_printed_remedy_writes_statistics_by_episode_that_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = with_episode_statistics(tmp_path / "d", lambda lines: (BY_EPISODE["episode_statistics_wrong"](lines), lines.pop()))
+def test_the_printed_remedy_writes_statistics_by_episode_that_are_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = with_episode_statistics(
+        tmp_path / "d", lambda lines: (BY_EPISODE["episode_statistics_wrong"](lines), lines.pop())
+    )
     remedy = next(f.remedy for f in check_data(root).findings if f.code == "episode_statistics_wrong")
     assert main(["data", "stats", str(root)]) == 1
     assert main(remedy.partition("simgap ")[2].split()) == 0

@@ -69,7 +69,9 @@ def put(root: Path, record: int, data: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("how", thinned(DAMAGED, ("cut", "missing", "filled up with zeros")))
-def test_a_damaged_picture_is_named_wherever_it_is_and_the_conversion_agrees(how: str, tmp_path: Path) -> None:
+def test_a_damaged_picture_is_named_wherever_it_is_and_the_conversion_agrees(
+    how: str, tmp_path: Path
+) -> None:
     write_tub(tmp_path / "t")
     for record in (0, 13):
         put(tmp_path / "t", record, DAMAGED[how])
@@ -121,7 +123,11 @@ def test_a_damaged_picture_in_hdf5_is_named_with_its_frame(tmp_path: Path) -> No
     with h5py.File(tmp_path / "a" / "episode_1.hdf5", "r+") as file:
         table = file["observations/images/cam_low"]
         table[4, 40:] = np.zeros(table.shape[1] - 40, dtype=np.uint8)
-    finding = next(f for f in check_data(open_dataset(tmp_path / "a", KeyMap(rate_hz=50.0))).findings if f.code == "damaged_pictures")
+    finding = next(
+        f
+        for f in check_data(open_dataset(tmp_path / "a", KeyMap(rate_hz=50.0))).findings
+        if f.code == "damaged_pictures"
+    )
     assert json.loads(json.dumps(finding.numbers["frames"])) == {"cam_low": {"1": [4]}}
 
 
@@ -134,7 +140,9 @@ CHANGES: list[Callable[[bytes, int], bytes]] = [
 
 @settings(max_examples=8, deadline=None)
 @given(change=st.sampled_from(CHANGES), place=st.integers(0, 5000), record=st.integers(0, 11))
-def test_what_is_called_clean_converts(change: Callable[[bytes, int], bytes], place: int, record: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_called_clean_converts(
+    change: Callable[[bytes, int], bytes], place: int, record: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     root = tmp_path_factory.mktemp("t")
     write_tub(root / "t", [("s", 12)])
     put(root / "t", record, change(WHOLE, place))

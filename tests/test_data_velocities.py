@@ -42,10 +42,22 @@ def changed(root: Path, change: Callable[[Array, Array], None], *, declared: boo
 
 
 def loud(report: DataReport) -> dict[str, tuple[str, ...]]:
-    return {f.code: tuple(j.removesuffix(".vel") for j in f.joints) for f in report.findings if f.severity is not Severity.NOTE}
+    return {
+        f.code: tuple(j.removesuffix(".vel") for j in f.joints)
+        for f in report.findings
+        if f.severity is not Severity.NOTE
+    }
 
 
-@pytest.mark.parametrize("name", ["velocities by name", "velocities that their owner declares", "poses in millimetres", "poses in whole millimetres"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "velocities by name",
+        "velocities that their owner declares",
+        "poses in millimetres",
+        "poses in whole millimetres",
+    ],
+)
 def test_velocities_and_millimetres_are_no_fault(name: str, tmp_path: Path) -> None:
     assert loud(check_data(HOSTS[name](tmp_path / "d"))) == {}
 
@@ -57,9 +69,15 @@ def _scaled(factor: float) -> Callable[[Array, Array], None]:
 @pytest.mark.parametrize("declared", [False, True], ids=["by name", "declared"])
 @pytest.mark.parametrize(
     ("factor", "code", "words"),
-    [(-1.0, "sign_flip", "sign is flipped"), (57.3, "unit_mismatch", "radians for degrees"), (1 / 30, "unit_mismatch", "steps per frame")],
+    [
+        (-1.0, "sign_flip", "sign is flipped"),
+        (57.3, "unit_mismatch", "radians for degrees"),
+        (1 / 30, "unit_mismatch", "steps per frame"),
+    ],
 )
-def test_a_wrong_sign_or_unit_of_a_velocity_is_a_fault_of_its_joint(declared: bool, factor: float, code: str, words: str, tmp_path: Path) -> None:
+def test_a_wrong_sign_or_unit_of_a_velocity_is_a_fault_of_its_joint(
+    declared: bool, factor: float, code: str, words: str, tmp_path: Path
+) -> None:
     report = changed(tmp_path / "d", _scaled(factor), declared=declared)
     assert loud(report) == {code: (HURT,)}
     assert words in next(f.sentence for f in report.findings if f.code == code)
@@ -72,7 +90,11 @@ def test_a_gain_of_a_velocity_is_judged_where_units_are_stated(tmp_path: Path) -
 
 def test_a_late_state_and_an_early_one_are_named_with_their_frames(tmp_path: Path) -> None:
     def late(frames: int) -> Callable[[Array, Array], None]:
-        return lambda a, s: s.__setitem__(slice(None), np.roll(s, frames, axis=0)) if frames > 0 else a.__setitem__(slice(None), np.roll(a, -frames, axis=0))
+        return lambda a, s: (
+            s.__setitem__(slice(None), np.roll(s, frames, axis=0))
+            if frames > 0
+            else a.__setitem__(slice(None), np.roll(a, -frames, axis=0))
+        )
 
     report = changed(tmp_path / "late", late(12), declared=True)
     assert "long_lag" in loud(report)
@@ -113,20 +135,29 @@ def test_metres_for_millimetres_on_one_axis_are_named(tmp_path: Path) -> None:
     assert "millimetres for metres" in finding.sentence
 
 
-@pytest.mark.parametrize("name", ["x", "ee.pos_z", "tcp_y", "obs/robot0_eef_pos[2]", "left_ee.x", "position_x", "target.z.pos"])
+@pytest.mark.parametrize(
+    "name", ["x", "ee.pos_z", "tcp_y", "obs/robot0_eef_pos[2]", "left_ee.x", "position_x", "target.z.pos"]
+)
 def test_a_place_is_told_by_its_name(name: str) -> None:
     assert is_cartesian(name)
 
 
-@pytest.mark.parametrize("name", ["shoulder_pan.pos", "joint_1", "roll", "rx", "quat_x", "imu_accel_x", "motor_y", "knee_pos[1]", "max"])
+@pytest.mark.parametrize(
+    "name",
+    ["shoulder_pan.pos", "joint_1", "roll", "rx", "quat_x", "imu_accel_x", "motor_y", "knee_pos[1]", "max"],
+)
 def test_an_angle_is_no_place(name: str) -> None:
     assert not is_cartesian(name)
 
 
-@pytest.mark.parametrize(("given", "wanted", "factor"), [("mm", "m", 1e-3), ("rad/s", "deg/s", 180 / np.pi), ("m/s", "mm/s", 1e3)])
+@pytest.mark.parametrize(
+    ("given", "wanted", "factor"), [("mm", "m", 1e-3), ("rad/s", "deg/s", 180 / np.pi), ("m/s", "mm/s", 1e3)]
+)
 def test_lengths_and_velocities_convert_and_come_back(given: str, wanted: str, factor: float) -> None:
     def spec(unit: str) -> VectorSpec:
-        return VectorSpec(dimensions=(Dimension(name="x", unit=Unit(unit), low=-9.0, high=9.0),), rate_hz=10.0)
+        return VectorSpec(
+            dimensions=(Dimension(name="x", unit=Unit(unit), low=-9.0, high=9.0),), rate_hz=10.0
+        )
 
     there = Conversion.between(spec(given), spec(wanted))
     values = np.array([[1.0], [-2.5]])

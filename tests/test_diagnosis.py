@@ -30,10 +30,18 @@ CAUSES = {
 }
 
 
-def check(family: Family, verdict: Verdict = Verdict.OK, *, cause: Cause | None = None, more: int | None = None) -> CheckResult:
+def check(
+    family: Family, verdict: Verdict = Verdict.OK, *, cause: Cause | None = None, more: int | None = None
+) -> CheckResult:
     blamed = (cause or CAUSES[family]) if verdict is Verdict.BROKEN else Cause.NONE
     return CheckResult(
-        family=family, name=f"{family} check", verdict=verdict, sentence=f"{family} is {verdict}.", cause=blamed, more_trials=more, numbers={"of": str(family)}
+        family=family,
+        name=f"{family} check",
+        verdict=verdict,
+        sentence=f"{family} is {verdict}.",
+        cause=blamed,
+        more_trials=more,
+        numbers={"of": str(family)},
     )
 
 
@@ -49,7 +57,9 @@ def test_the_order_of_diagnosis_is_the_one_of_the_design() -> None:
 
 
 @pytest.mark.parametrize(("early", "late"), list(itertools.combinations(Family, 2)))
-def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come(early: Family, late: Family) -> None:
+def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come(
+    early: Family, late: Family
+) -> None:
     broken = checks(**{str(early): Verdict.BROKEN, str(late): Verdict.BROKEN})
     for order in (broken, broken[::-1]):
         found = decide(order)
@@ -60,7 +70,9 @@ def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come
 
 
 @given(verdicts, st.integers(0, 10**6))
-def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_tell(given_verdicts: list[Verdict], seed: int) -> None:
+def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_tell(
+    given_verdicts: list[Verdict], seed: int
+) -> None:
     results = [check(f, v, more=3) for f, v in zip(Family, given_verdicts, strict=True)]
     random.Random(seed).shuffle(results)
     found = decide(results)
@@ -77,7 +89,12 @@ def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_te
 
 
 def test_the_trials_asked_for_are_those_of_the_check_that_is_quoted() -> None:
-    found = decide([check(Family.REPLAY, Verdict.CANNOT_TELL, more=2), check(Family.POLICY, Verdict.CANNOT_TELL, more=80)])
+    found = decide(
+        [
+            check(Family.REPLAY, Verdict.CANNOT_TELL, more=2),
+            check(Family.POLICY, Verdict.CANNOT_TELL, more=80),
+        ]
+    )
     assert found.more_trials == 2
     assert "Run 2 more of that set." in found.sentence
 
@@ -90,7 +107,9 @@ def test_a_weak_policy_is_not_blamed_while_an_earlier_check_cannot_tell(family: 
     assert (found.cause, found.more_trials) == (Cause.UNKNOWN, 4)
     assert decide([*others, check(family), weak]).cause is Cause.POLICY
     narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
-    assert decide([*others, check(family, Verdict.CANNOT_TELL), narrow]).cause is Cause.NARROW_DATA, "inside against outside needs no exclusion"
+    assert decide([*others, check(family, Verdict.CANNOT_TELL), narrow]).cause is Cause.NARROW_DATA, (
+        "inside against outside needs no exclusion"
+    )
 
 
 def test_what_was_not_run_is_named_when_nothing_broken_was_found() -> None:
@@ -102,11 +121,18 @@ def test_what_was_not_run_is_named_when_nothing_broken_was_found() -> None:
 
 @given(verdicts)
 def test_a_diagnosis_survives_json(given_verdicts: list[Verdict]) -> None:
-    found = decide([check(f, v, more=None if v is Verdict.OK else 2) for f, v in zip(Family, given_verdicts, strict=True)])
+    found = decide(
+        [
+            check(f, v, more=None if v is Verdict.OK else 2)
+            for f, v in zip(Family, given_verdicts, strict=True)
+        ]
+    )
     text = canonical_json(found.to_json())
     again = Diagnosis.from_json(json.loads(text))
     assert again == found
-    assert canonical_json(again.to_json()) == text, "or a resumed run would write other content under the same ledger key"
+    assert canonical_json(again.to_json()) == text, (
+        "or a resumed run would write other content under the same ledger key"
+    )
 
 
 @pytest.mark.parametrize("cause", list(Cause))

@@ -18,7 +18,10 @@ from simgap.envs.engines.differences import DECLARED, Difference, declared_diffe
 from simgap.envs.engines.mujoco import MujocoEngine
 from simgap.errors import UsageError
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("pydrake") is None, reason="pydrake is not installed: pip install 'simgap[drake]'")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pydrake") is None,
+    reason="pydrake is not installed: pip install 'simgap[drake]'",
+)
 
 Fault = Callable[[Any], None]
 
@@ -28,7 +31,8 @@ def test_drake_agrees_or_differs_as_declared(name: str) -> None:
     result = conformance(name, render=name == "car-goal")
     assert [(row.name, row.reference, row.value, row.theory) for row in result.findings] == []
     declared = {d.measure for d in declared_differences(name) if d.measure}
-    assert {row.name for row in result.rows if row.verdict is Verdict.DECLARED} == declared  # none untested, none excused in silence
+    # none untested, none excused in silence
+    assert {row.name for row in result.rows if row.verdict is Verdict.DECLARED} == declared
     assert sum(row.theory is not None for row in result.rows) > 0.7 * len(result.rows)
     assert result.engine.startswith("drake")
     assert result.reference.startswith("mujoco")
@@ -83,7 +87,9 @@ def _double_mass(engine: Any, context: Any) -> None:
 
     body = engine._plant.plant.GetBodyByName("upper_arm")
     inertia = body.CalcSpatialInertiaInBodyFrame(context)
-    body.SetSpatialInertiaInBodyFrame(context, SpatialInertia(2 * inertia.get_mass(), inertia.get_com(), inertia.get_unit_inertia()))
+    body.SetSpatialInertiaInBodyFrame(
+        context, SpatialInertia(2 * inertia.get_mass(), inertia.get_com(), inertia.get_unit_inertia())
+    )
 
 
 def _open_joints(engine: Any) -> None:
@@ -106,9 +112,15 @@ FAULTS: dict[str, tuple[Fault, Sequence[str]]] = {
     "two joints swapped": (_swap_joints, ["order and sign: shoulder_lift", "order and sign: elbow_flex"]),
     "one joint's sign flipped": (_flip_sign, ["order and sign: shoulder_pan"]),
     "gains halved": (_after_fields(_halve_gains), ["droop: elbow_flex", "step: shoulder_pan"]),
-    "reflected inertia forgotten": (_after_fields(_forget_rotors), ["inertia: mass matrix", "pendulum: hand"]),
+    "reflected inertia forgotten": (
+        _after_fields(_forget_rotors),
+        ["inertia: mass matrix", "pendulum: hand"],
+    ),
     "torque limits forgotten": (_after_fields(_forget_limits), ["grip: torque"]),
-    "a link of twice the mass": (_after_fields(_double_mass), ["gravity torque: shoulder_lift", "inertia: mass matrix"]),
+    "a link of twice the mass": (
+        _after_fields(_double_mass),
+        ["gravity torque: shoulder_lift", "inertia: mass matrix"],
+    ),
     "joint limits forgotten": (_open_joints, ["limit: shoulder_pan", "limit: wrist_roll"]),
     "friction a fifth too low": (_slippery, ["slide: cube"]),
 }
@@ -176,12 +188,18 @@ def test_the_reference_is_not_compared_with_itself() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_table_and_json_alike(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_the_table_and_json_alike(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import json
 
     import simgap.envs.engines.conformance as module
 
-    bench = [m for m in measures_of(make_env("car-goal", image_size=16, render=False), render=False) if m.name.startswith("bench")]
+    bench = [
+        m
+        for m in measures_of(make_env("car-goal", image_size=16, render=False), render=False)
+        if m.name.startswith("bench")
+    ]
     monkeypatch.setattr(module, "measures_of", lambda env, render: bench)
     assert main(["envs", "conformance", "car-goal", "--blind", "--json", "--quiet"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -21,7 +21,10 @@ from simgap.errors import MachineError, UsageError
 from simgap.provenance import child_rng
 from simgap.teachers import Abstain, make_teacher
 
-needs_drake = pytest.mark.skipif(importlib.util.find_spec("pydrake") is None, reason="pydrake is not installed: pip install 'simgap[drake]'")
+needs_drake = pytest.mark.skipif(
+    importlib.util.find_spec("pydrake") is None,
+    reason="pydrake is not installed: pip install 'simgap[drake]'",
+)
 
 
 def _env(name: str = "arm-pick", engine: str = "drake") -> Any:
@@ -76,7 +79,11 @@ def test_a_snapshot_on_drake_goes_on_as_if_nothing_had_happened() -> None:
         path = []
         for _ in range(12):
             env.step(teacher.label())
-            path.append(env.world.data.qpos.tobytes() + env.world.data.qvel.tobytes() + np.float64(env.world.gripper_torque()).tobytes())
+            path.append(
+                env.world.data.qpos.tobytes()
+                + env.world.data.qvel.tobytes()
+                + np.float64(env.world.gripper_torque()).tobytes()
+            )
         return path
 
     first = rest()
@@ -117,7 +124,10 @@ def test_a_time_that_is_no_whole_number_of_steps_is_refused() -> None:
 def _awake_and_asleep() -> list[Any]:
     from simgap.envs.engines.drake import DrakeEngine
 
-    return [ArmPickEnv(image_size=16, render=False, engine=partial(DrakeEngine, sleep=sleep)) for sleep in (False, True)]
+    return [
+        ArmPickEnv(image_size=16, render=False, engine=partial(DrakeEngine, sleep=sleep))
+        for sleep in (False, True)
+    ]
 
 
 @needs_drake
@@ -144,7 +154,8 @@ def test_a_sleeping_cube_still_touches_the_table_and_wakes_when_another_comes() 
     assert set(world.cube_body) <= world.engine._sleep._night.asleep
     assert list(world.engine.touching(world.cube_geom[1])) == [world.table]
     before = world.cube_position(1).copy()
-    world.data.qpos[world.cube_qpos[0] : world.cube_qpos[0] + 3] = before + np.array([0.010, 0.0, 0.50])  # the target falls on the edge of the first distractor
+    # the target falls on the edge of the first distractor
+    world.data.qpos[world.cube_qpos[0] : world.cube_qpos[0] + 3] = before + np.array([0.010, 0.0, 0.50])
     world.engine.reset()
     world.engine.advance(0.2)
     assert world.cube_body[1] in world.engine._sleep._night.asleep
@@ -189,7 +200,9 @@ def test_contacts_and_torques_come_from_drake() -> None:
     assert cube in world.engine.touching(table)
     world.engine.advance(1.0)
     for joint in (1, 2, 3):  # at rest a servo gives what gravity takes
-        assert world.engine.servo_torque(joint) == pytest.approx(float(world.engine.bias_torque()[joint]), abs=2e-4)
+        assert world.engine.servo_torque(joint) == pytest.approx(
+            float(world.engine.bias_torque()[joint]), abs=2e-4
+        )
 
 
 @needs_drake
@@ -199,7 +212,9 @@ def test_before_the_first_step_a_servo_gives_what_its_formula_says() -> None:
     world = env.world
     world.engine.reset()
     world.data.ctrl[1] += 0.05
-    assert world.engine.servo_torque(1) == pytest.approx(20.0 * (world.data.ctrl[1] - world.data.qpos[1]) - 2.0 * world.data.qvel[1])
+    assert world.engine.servo_torque(1) == pytest.approx(
+        20.0 * (world.data.ctrl[1] - world.data.qpos[1]) - 2.0 * world.data.qvel[1]
+    )
     world.data.ctrl[5] -= 1.0
     assert world.engine.servo_torque(5) == pytest.approx(-0.4)
 
@@ -222,7 +237,9 @@ def test_factors_reach_drake(factor: str, value: float, read: Callable[[Any, Any
 
 def _edge(plant: Any, context: Any) -> float:
     inspector = plant.get_geometry_query_input_port().Eval(context).inspector()
-    shape = next(inspector.GetShape(g) for g in plant.GetCollisionGeometriesForBody(plant.GetBodyByName("target")))
+    shape = next(
+        inspector.GetShape(g) for g in plant.GetCollisionGeometriesForBody(plant.GetBodyByName("target"))
+    )
     return float(shape.width())
 
 
@@ -244,7 +261,13 @@ def _model(**changes: Any) -> Any:
     body = spec.worldbody.add_body(name="arm")
     joint = body.add_joint(name="hinge", type=mujoco.mjtJoint.mjJNT_HINGE, axis=[0, 1, 0])
     body.add_geom(name="rod", type=mujoco.mjtGeom.mjGEOM_BOX, size=[0.1, 0.01, 0.01], mass=0.1)
-    servo = spec.add_actuator(name="servo", target="hinge", trntype=mujoco.mjtTrn.mjTRN_JOINT, forcelimited=True, forcerange=changes.pop("range", [-1, 1]))
+    servo = spec.add_actuator(
+        name="servo",
+        target="hinge",
+        trntype=mujoco.mjtTrn.mjTRN_JOINT,
+        forcelimited=True,
+        forcerange=changes.pop("range", [-1, 1]),
+    )
     servo.set_to_position(kp=changes.pop("kp", 5.0))
     for name, value in changes.items():
         setattr(joint, name, value)
@@ -254,7 +277,11 @@ def _model(**changes: Any) -> Any:
 @needs_drake
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"frictionloss": 0.1}, "dry friction"), ({"range": [-1, 2]}, "another force limit each way"), ({"kp": -5.0}, "pushes away from its target")],
+    [
+        ({"frictionloss": 0.1}, "dry friction"),
+        ({"range": [-1, 2]}, "another force limit each way"),
+        ({"kp": -5.0}, "pushes away from its target"),
+    ],
 )
 def test_what_drake_would_lose_is_an_error_and_not_a_silence(changes: dict[str, Any], said: str) -> None:
     from simgap.envs.engines.drake import DrakeEngine
@@ -283,7 +310,9 @@ def test_a_tendon_is_refused_by_name() -> None:
         body = spec.worldbody.add_body(name=name)
         body.add_joint(name=name, type=mujoco.mjtJoint.mjJNT_HINGE)
         body.add_geom(size=[0.1, 0.1, 0.1])
-    spec.add_equality(name="same", type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT, name1="a", name2="b")
+    spec.add_equality(
+        name="same", type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT, name1="a", name2="b"
+    )
     with pytest.raises(UsageError, match="<equality>"):
         named_mjcf(compile_with_source(spec))
 
@@ -332,7 +361,10 @@ def test_the_pairs_that_may_collide_are_those_of_mujoco() -> None:
         geometries = env.world.engine._plant.geometries
         for a in geometries:
             for b in geometries:
-                if a < b and model.body_weldid[model.geom_bodyid[a]] + model.body_weldid[model.geom_bodyid[b]] > 0:
+                if (
+                    a < b
+                    and model.body_weldid[model.geom_bodyid[a]] + model.body_weldid[model.geom_bodyid[b]] > 0
+                ):
                     assert query.inspector().CollisionFiltered(geometries[a], geometries[b]) != pairs[a, b]
 
 
@@ -359,7 +391,10 @@ def test_a_screen_on_another_engine_is_evidence_of_another_kind() -> None:
         nothing: dict[str, Any] = {f.name: None for f in fields(ScreenReport)}
         return ScreenReport(**(nothing | {"stamp": stamp}))
 
-    one, two = report("mujoco 4.0.0 implicitfast 0.0025s"), report("drake 1.51.1 lagged sap, hydroelastic 0.005s")
+    one, two = (
+        report("mujoco 4.0.0 implicitfast 0.0025s"),
+        report("drake 1.51.1 lagged sap, hydroelastic 0.005s"),
+    )
     assert (one.evidence, two.evidence) == (EvidenceKind.SIM, EvidenceKind.SECOND_ENGINE)
     assert assumptions(one.stamp) & assumptions(two.stamp) == {"renderer=mujoco opengl"}
 
@@ -393,7 +428,10 @@ def test_filament_draws_the_same_bytes_for_the_same_state_or_says_why_not() -> N
     assert not np.array_equal(first, other)
     plain = make_env("arm-pick", image_size=96)
     drawn = plain.reset(seed=0)[0]["front"]
-    places = [np.argwhere(f[..., 0] > 2.5 * np.maximum(f[..., 1], f[..., 2]).astype(float)).mean(axis=0) for f in (first, drawn)]
+    places = [
+        np.argwhere(f[..., 0] > 2.5 * np.maximum(f[..., 1], f[..., 2]).astype(float)).mean(axis=0)
+        for f in (first, drawn)
+    ]
     np.testing.assert_allclose(places[0], places[1], atol=1.0)  # the red cube is in the same place
     assert env.stamp_fields()["renderer"] != plain.stamp_fields()["renderer"]
     env.close()

@@ -19,7 +19,12 @@ from simgap.teachers import Abstain
 from simgap.teachers.arm_pass import FINGERS_ALONG_M, ArmPassTeacher
 from simgap.types import Outcome
 
-any_placement = st.fixed_dictionaries({n: st.floats(PASS_FACTORS.factors[n].low, PASS_FACTORS.factors[n].high) for n in (*PASS_PLACEMENT, "post_radius_m")})
+any_placement = st.fixed_dictionaries(
+    {
+        n: st.floats(PASS_FACTORS.factors[n].low, PASS_FACTORS.factors[n].high)
+        for n in (*PASS_PLACEMENT, "post_radius_m")
+    }
+)
 
 
 def blind(**kwargs: int) -> ArmPassEnv:
@@ -39,17 +44,24 @@ def test_there_is_room_before_and_behind_the_post_for_any_factor_value(values: d
 
 def test_the_side_that_is_demonstrated_shows_nowhere() -> None:
     env = ArmPassEnv(image_size=SIZE)
-    seen = [env.reset(seed=0, options={"factors": drawn(env, 0, demonstrated_side=side)})[0] for side in (0.0, 1.0)]
+    seen = [
+        env.reset(seed=0, options={"factors": drawn(env, 0, demonstrated_side=side)})[0]
+        for side in (0.0, 1.0)
+    ]
     assert all(np.array_equal(seen[0][k], seen[1][k]) for k in seen[0])
     env.close()
 
 
-@pytest.mark.parametrize("name", ["pad_hue_deg", "post_hue_deg", "post_radius_m", "post_bearing_deg", "pad_distance_m"])
+@pytest.mark.parametrize(
+    "name", ["pad_hue_deg", "post_hue_deg", "post_radius_m", "post_bearing_deg", "pad_distance_m"]
+)
 def test_a_look_or_place_factor_changes_the_picture(name: str) -> None:
     env = ArmPassEnv(image_size=SIZE)
     values = PASS_FACTORS.nominal()
     before = env.render_still(values)["front"]
-    assert not np.array_equal(before, env.render_still(values | {name: PASS_FACTORS.factors[name].high})["front"])
+    assert not np.array_equal(
+        before, env.render_still(values | {name: PASS_FACTORS.factors[name].high})["front"]
+    )
     env.close()
 
 
@@ -86,7 +98,9 @@ def mean_of_labels(env: ArmPassEnv, values: dict[str, float], weight: float = 0.
 
 def test_the_mean_of_both_teachers_actions_drives_into_the_post() -> None:
     env = blind()
-    assert [mean_of_labels(env, drawn(env, seed))["outcome"] for seed in range(16)] == [Outcome.failure("collision")] * 16
+    assert [mean_of_labels(env, drawn(env, seed))["outcome"] for seed in range(16)] == [
+        Outcome.failure("collision")
+    ] * 16
 
 
 def test_the_mean_of_both_teachers_episodes_drives_into_the_post() -> None:
@@ -101,7 +115,11 @@ def test_the_mean_of_both_teachers_episodes_drives_into_the_post() -> None:
 
 def test_the_mean_test_spares_a_policy_that_keeps_to_one_way() -> None:
     env = blind()
-    assert all(mean_of_labels(env, drawn(env, seed), weight)["outcome"] == Outcome.success() for seed in range(4) for weight in (0.0, 1.0))
+    assert all(
+        mean_of_labels(env, drawn(env, seed), weight)["outcome"] == Outcome.success()
+        for seed in range(4)
+        for weight in (0.0, 1.0)
+    )
 
 
 # The judge
@@ -109,7 +127,13 @@ def test_the_mean_test_spares_a_policy_that_keeps_to_one_way() -> None:
 
 def reach(*poses: tuple[float, float, float], steps: int = 14) -> np.ndarray:
     """Return commands that go to one pose after another, gripper closed, high ones with the fingers tilted outward."""
-    rows = [np.array([*g.inverse(g.ToolPose(x, y, z, math.atan2(y, x)), 0.011, 30.0 if z > 0.1 else 0.0), 0.0], dtype=np.float32) for x, y, z in poses]
+    rows = [
+        np.array(
+            [*g.inverse(g.ToolPose(x, y, z, math.atan2(y, x)), 0.011, 30.0 if z > 0.1 else 0.0), 0.0],
+            dtype=np.float32,
+        )
+        for x, y, z in poses
+    ]
     return np.repeat(np.stack(rows), steps, axis=0)
 
 
@@ -143,7 +167,9 @@ def test_a_failure_says_which_way_was_taken_too_and_nothing_if_none_was() -> Non
 
 def test_going_over_the_post_is_a_third_way_and_is_called_so() -> None:
     high = POST_HEIGHT_M + 0.04
-    info = run(reach((0.12, 0.0, high), (0.17, 0.0, high), (0.235, 0.0, high), (0.24, 0.0, 0.03)), horizon_steps=80)
+    info = run(
+        reach((0.12, 0.0, high), (0.17, 0.0, high), (0.235, 0.0, high), (0.24, 0.0, 0.03)), horizon_steps=80
+    )
     assert (info["outcome"], info["mode"]) == (Outcome.success(), "over")
 
 

@@ -74,7 +74,8 @@ def test_an_observation_holds_cameras_and_encoders_and_nothing_privileged() -> N
     one, _ = env.reset(seed=0, options={"factors": condition(1)})
     assert set(one) == {"front", "wrist", "state"}
     assert one["state"].shape == (6,)
-    # What the cubes are and where they lie is nowhere but in the pictures: without pictures two scenes look alike.
+    # What the cubes are and where they lie is nowhere but in the pictures: without pictures two scenes look
+    # alike.
     states = []
     for values in (condition(1), condition(2, target_hue_deg=20.0, cube_mass_kg=0.06, friction=0.6)):
         env.reset(seed=0, options={"factors": values})
@@ -105,7 +106,17 @@ def test_a_camera_factor_moves_the_picture_of_its_camera_only(name: str, seeing:
 
 
 @pytest.mark.parametrize(
-    "name", ["target_hue_deg", "distractor_hue_deg", "table_grey", "light_intensity", "light_warmth", "light_azimuth_deg", "image_noise", "target_size_m"]
+    "name",
+    [
+        "target_hue_deg",
+        "distractor_hue_deg",
+        "table_grey",
+        "light_intensity",
+        "light_warmth",
+        "light_azimuth_deg",
+        "image_noise",
+        "target_size_m",
+    ],
 )
 def test_a_look_factor_changes_the_picture_and_no_motion(name: str, seeing: ArmPickEnv) -> None:
     values = condition(3)
@@ -196,7 +207,9 @@ def deepest_mm(env: ArmPickEnv) -> float:
     """Return how deep a jaw is in the cube after a pick, mm."""
     assert solve(env, condition(0))[0] == Outcome.success()
     contact, world = env.world.data.contact, env.world
-    jaws = (contact.geom == world.cube_geom[0]).any(axis=1) & np.isin(contact.geom, [world.fixed_jaw, world.moving_jaw]).any(axis=1)
+    jaws = (contact.geom == world.cube_geom[0]).any(axis=1) & np.isin(
+        contact.geom, [world.fixed_jaw, world.moving_jaw]
+    ).any(axis=1)
     assert jaws.any()
     return float(-contact.dist[jaws].min()) * 1e3
 
@@ -221,7 +234,9 @@ def test_commands_are_clipped_to_the_limits_of_the_convention() -> None:
     assert np.array_equal(*ends)
 
 
-@pytest.mark.parametrize("bad", [np.full(6, np.nan), np.array([np.inf, 0, 0, 0, 0, 0]), np.zeros(5), np.zeros((1, 6))])
+@pytest.mark.parametrize(
+    "bad", [np.full(6, np.nan), np.array([np.inf, 0, 0, 0, 0, 0]), np.zeros(5), np.zeros((1, 6))]
+)
 def test_an_action_that_is_no_six_finite_numbers_is_refused(bad: np.ndarray) -> None:
     env = blind()
     env.reset(seed=0)
@@ -340,8 +355,18 @@ def lift_too_late() -> tuple[ArmPickEnv, Outcome | None]:
 
 def take_the_blue_one() -> tuple[ArmPickEnv, Outcome | None]:
     """Send what picks up the red cube in a world that differs by one thing: the red and a blue cube have changed places."""
-    ours = {"target_x_m": 0.18, "target_y_m": -0.04, "distractor1_bearing_deg": 90.0, "distractor1_distance_m": 0.09}
-    theirs = {"target_x_m": 0.18, "target_y_m": 0.05, "distractor1_bearing_deg": -90.0, "distractor1_distance_m": 0.09}
+    ours = {
+        "target_x_m": 0.18,
+        "target_y_m": -0.04,
+        "distractor1_bearing_deg": 90.0,
+        "distractor1_distance_m": 0.09,
+    }
+    theirs = {
+        "target_x_m": 0.18,
+        "target_y_m": 0.05,
+        "distractor1_bearing_deg": -90.0,
+        "distractor1_distance_m": 0.09,
+    }
     nominal = ARM_FACTORS.nominal() | {"distractor2_bearing_deg": 0.0, "distractor2_distance_m": 0.1}
     outcome, actions = solve(blind(), nominal | theirs)
     assert outcome == Outcome.success()

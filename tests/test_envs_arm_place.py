@@ -64,9 +64,13 @@ def test_cubes_touch_nothing_but_the_table_when_an_episode_starts(values: dict[s
 
 @given(st.integers(0, 1), st.integers(0, 1))
 def test_the_goal_is_the_bin_of_the_named_colour(named: int, side: int) -> None:
-    goal, other = goal_and_other_bin(PLACE_FACTORS.complete({"named": float(named), "red_bin_side": float(side)}))
+    goal, other = goal_and_other_bin(
+        PLACE_FACTORS.complete({"named": float(named), "red_bin_side": float(side)})
+    )
     assert goal.y * other.y < 0
-    assert (goal.y > 0) == (side == named), "red on the left and red named, or red on the right and blue named"
+    assert (goal.y > 0) == (side == named), (
+        "red on the left and red named, or red on the right and blue named"
+    )
 
 
 def test_what_is_asked_for_is_said_in_words_and_an_episode_of_the_other_colour_says_the_other() -> None:
@@ -142,17 +146,25 @@ def nothing() -> Outcome | None:
 def close_beside_it() -> Outcome | None:
     env, values = blind(horizon_steps=30), condition(0)
     env.reset(seed=0, options={"factors": values})
-    pose = g.ToolPose(values["target_x_m"], values["target_y_m"], 0.02, math.radians(values["target_yaw_deg"]))
+    pose = g.ToolPose(
+        values["target_x_m"], values["target_y_m"], 0.02, math.radians(values["target_yaw_deg"])
+    )
     over = np.array([*g.inverse(pose._replace(z=0.08), 0.013), 60.0], dtype=np.float32)
     down = np.array([*g.inverse(pose, 0.013), 60.0], dtype=np.float32)
-    return play(env, np.concatenate([np.tile(over, (12, 1)), np.tile(down, (6, 1)), np.tile(over, (12, 1))]))[1]
+    return play(env, np.concatenate([np.tile(over, (12, 1)), np.tile(down, (6, 1)), np.tile(over, (12, 1))]))[
+        1
+    ]
 
 
 def take_the_blue_one() -> Outcome | None:
     """Send what picks up the red cube in a world that differs by one thing: the red and a blue cube have changed places."""
     base = {"distractor2_bearing_deg": 0.0, "distractor2_distance_m": 0.1, "target_x_m": 0.18}
-    theirs = PLACE_FACTORS.complete({**base, "target_y_m": 0.05, "distractor1_bearing_deg": -90.0, "distractor1_distance_m": 0.09})
-    ours = PLACE_FACTORS.complete({**base, "target_y_m": -0.04, "distractor1_bearing_deg": 90.0, "distractor1_distance_m": 0.09})
+    theirs = PLACE_FACTORS.complete(
+        {**base, "target_y_m": 0.05, "distractor1_bearing_deg": -90.0, "distractor1_distance_m": 0.09}
+    )
+    ours = PLACE_FACTORS.complete(
+        {**base, "target_y_m": -0.04, "distractor1_bearing_deg": 90.0, "distractor1_distance_m": 0.09}
+    )
     env = blind()
     actions, info = act(env, ArmPlaceTeacher(env), theirs)
     assert info["outcome"] == Outcome.success()
@@ -222,9 +234,19 @@ def test_the_judge_calls_success_only_after_the_cube_was_let_go_and_stayed() -> 
 
 def test_a_cube_that_is_held_in_the_bin_is_no_success() -> None:
     env = blind()
-    held = _until(env, condition(0), lambda: float(np.abs(env.world.cube_position(0)[:2] - env.world.fixture_position("goal_bin")[:2]).max()) < 0.012)
+    held = _until(
+        env,
+        condition(0),
+        lambda: (
+            float(np.abs(env.world.cube_position(0)[:2] - env.world.fixture_position("goal_bin")[:2]).max())
+            < 0.012
+        ),
+    )
     goal = env.world.fixture_position("goal_bin")
-    low = np.array([*g.inverse(g.ToolPose(goal[0], goal[1], 0.022, math.atan2(goal[1], goal[0])), 0.012), 0.0], dtype=np.float32)
+    low = np.array(
+        [*g.inverse(g.ToolPose(goal[0], goal[1], 0.022, math.atan2(goal[1], goal[0])), 0.012), 0.0],
+        dtype=np.float32,
+    )
     assert play(env, np.tile(low, (env.horizon_steps - len(held) - 1, 1)))[1] is None
     assert float(env.world.cube_position(0)[2]) < HEIGHT_M + env.world.cube_half[0]
     assert any(env.world.jaw_contacts(0))

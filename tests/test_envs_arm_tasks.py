@@ -77,8 +77,12 @@ def test_landmarks_are_seen_where_they_are(env: ArmEnv) -> None:
         rows, columns = np.nonzero(shown == index)
         assert len(rows) > 20, mark.name
         points = pose.project(mark.world_points(), 192)
-        assert points[:, 0].min() - 2 < columns.min() + 0.5 < columns.max() + 0.5 < points[:, 0].max() + 2, mark.name
-        assert points[:, 1].min() - 2 < rows.min() + 0.5 < rows.max() + 0.5 < points[:, 1].max() + 2, mark.name
+        assert points[:, 0].min() - 2 < columns.min() + 0.5 < columns.max() + 0.5 < points[:, 0].max() + 2, (
+            mark.name
+        )
+        assert points[:, 1].min() - 2 < rows.min() + 0.5 < rows.max() + 0.5 < points[:, 1].max() + 2, (
+            mark.name
+        )
 
 
 def test_a_pose_near_the_target_is_one_the_arm_takes_and_the_offset_says_how_near(env: ArmEnv) -> None:
@@ -109,6 +113,11 @@ def test_without_pictures_the_motion_is_the_same(env: ArmEnv) -> None:
 def test_home_is_where_episodes_start_and_nothing_is_touched_there(env: ArmEnv) -> None:
     for preset in ("nominal", "wide"):
         obs, _ = env.reset(seed=1, options={"factors": drawn(env, 1, preset)})
-        offsets = np.array([env.factors[f"{joint}_zero_offset_deg"] for joint in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")])
+        offsets = np.array(
+            [
+                env.factors[f"{joint}_zero_offset_deg"]
+                for joint in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")
+            ]
+        )
         assert np.abs(obs["state"][:5] - HOME[:5] - offsets).max() < 2.5
         assert not any(env.world.is_touched(name) for name in env.world.fixture_body)

@@ -40,7 +40,11 @@ def test_the_env_keeps_the_contract_of_gymnasium() -> None:
 
 def test_the_env_is_made_by_name() -> None:
     env = make_env("car-goal", image_size=SIZE, render=False)
-    assert (env.name, env.cameras, env.action_spec.names) == ("car-goal", ("onboard",), ("steering.pos", "throttle.vel"))
+    assert (env.name, env.cameras, env.action_spec.names) == (
+        "car-goal",
+        ("onboard",),
+        ("steering.pos", "throttle.vel"),
+    )
     assert env.placement_factors == PLACEMENT_FACTORS
     assert set(PLACEMENT_FACTORS) <= set(env.factor_space.factors)
 
@@ -64,9 +68,13 @@ def test_an_observation_holds_the_camera_and_the_last_command_and_nothing_privil
     for values in (condition(1), condition(2, friction=0.3, motor_gain=0.8, action_latency_steps=2.0)):
         obs, _ = env.reset(seed=0, options={"factors": values})
         assert set(obs) == {"onboard", "state"}
-        seen = [obs["state"], *(env.step(np.array([0.2, t], np.float32))[0]["state"] for t in (0.4, 0.6, -3.0))]
+        seen = [
+            obs["state"],
+            *(env.step(np.array([0.2, t], np.float32))[0]["state"] for t in (0.4, 0.6, -3.0)),
+        ]
         states.append(np.stack(seen))
-    np.testing.assert_allclose(states[0], [[0, 0], [0.2, 0.4], [0.2, 0.6], [0.2, -1.0]], atol=1e-7)  # sent, though the car gets it later
+    # sent, though the car gets it later
+    np.testing.assert_allclose(states[0], [[0, 0], [0.2, 0.4], [0.2, 0.6], [0.2, -1.0]], atol=1e-7)
     assert np.array_equal(*states)
 
 
@@ -86,7 +94,10 @@ def test_a_snapshot_goes_on_byte_for_byte_and_remembers_the_last_command(seeing:
     held, ahead = seeing.snapshot(), commands(0.3, 0.4, 6)
 
     def go_on() -> list[bytes]:
-        return [b"".join(seeing.step(action)[0][key].tobytes() for key in ("onboard", "state")) for action in ahead]
+        return [
+            b"".join(seeing.step(action)[0][key].tobytes() for key in ("onboard", "state"))
+            for action in ahead
+        ]
 
     first = go_on()
     seeing.reset(seed=9)
@@ -110,19 +121,28 @@ def test_siblings_see_the_same_and_share_nothing_but_the_renderer(seeing: CarGoa
 @pytest.mark.parametrize("name", [n for n in CAR_FACTORS.factors if n.startswith("onboard_camera")])
 def test_a_camera_factor_moves_the_picture_and_no_motion(name: str, seeing: CarGoalEnv) -> None:
     changed = straight(**{name: CAR_FACTORS.factors[name].high / 2})
-    difference = np.abs(seeing.render_still(changed)["onboard"].astype(int) - seeing.render_still(straight())["onboard"])
+    difference = np.abs(
+        seeing.render_still(changed)["onboard"].astype(int) - seeing.render_still(straight())["onboard"]
+    )
     assert difference.mean() > 0.2
     assert np.array_equal(drive(commands(0.2, 0.5, 5), **{name: changed[name]}), drive(commands(0.2, 0.5, 5)))
 
 
-LOOKS = [n for n in CAR_FACTORS.factors if n.startswith(("light_", "floor_", "wall_", "band_", "image_")) or n.endswith("hue_deg")]
+LOOKS = [
+    n
+    for n in CAR_FACTORS.factors
+    if n.startswith(("light_", "floor_", "wall_", "band_", "image_")) or n.endswith("hue_deg")
+]
 
 
 @pytest.mark.parametrize("name", [*LOOKS, "cone_height_m"])
 def test_a_look_factor_changes_the_picture_and_no_motion(name: str, seeing: CarGoalEnv) -> None:
     near = {"target_x_m": 0.7, "distractor1_distance_m": 0.36}
     changed = {name: CAR_FACTORS.factors[name].high}
-    assert not np.array_equal(seeing.render_still(straight(**near))["onboard"], seeing.render_still(straight(**near, **changed))["onboard"])
+    assert not np.array_equal(
+        seeing.render_still(straight(**near))["onboard"],
+        seeing.render_still(straight(**near, **changed))["onboard"],
+    )
     assert np.array_equal(drive(commands(0.2, 0.5, 5)), drive(commands(0.2, 0.5, 5), **changed))
 
 
@@ -147,7 +167,9 @@ def test_the_target_stays_in_view_from_the_start_until_the_car_stands_before_it(
         env.reset(seed=0, options={"factors": condition(seed)})
         for index, action in enumerate(actions):
             if index % 8 == 0:
-                column, row, depth = env.camera_pose("onboard").project(env.landmarks()[0].world_points(), SIZE).T
+                column, row, depth = (
+                    env.camera_pose("onboard").project(env.landmarks()[0].world_points(), SIZE).T
+                )
                 assert (depth > 0).all()
                 assert 0 <= column.mean() <= SIZE
                 assert 0 <= row.mean() <= SIZE
@@ -164,7 +186,14 @@ def test_pixels_on_the_band_agree_with_its_projection(distance: float) -> None:
     assert rows.min() == pytest.approx(projected[:, 1].min(), abs=1.6)
     assert rows.max() + 1 == pytest.approx(projected[:, 1].max(), abs=1.6)
     assert columns.max() + 1 - columns.min() == pytest.approx(np.ptp(projected[:, 0]), abs=2.0)
-    assert [mark.role for mark in env.landmarks()] == ["target", "distractor", "distractor", "obstacle", "obstacle", "obstacle"]
+    assert [mark.role for mark in env.landmarks()] == [
+        "target",
+        "distractor",
+        "distractor",
+        "obstacle",
+        "obstacle",
+        "obstacle",
+    ]
     env.close()
 
 
@@ -247,14 +276,21 @@ MONOTONE: list[tuple[str, tuple[float, ...], Callable[..., float], int]] = [
     ("friction", (0.2, 0.4, 0.8), _braking_way, -1),
     ("steering_gain", (0.6, 1.0, 1.4), _turn, 1),
     ("steering_offset_deg", (-8.0, -2.0, 0.0, 2.0, 8.0), _drift, 1),
-    ("steering_lag_s", (0.02, 0.05, 0.2), lambda **v: _early_wheel_angle(2, steering_rate_deg_s=600.0, **v), -1),
+    (
+        "steering_lag_s",
+        (0.02, 0.05, 0.2),
+        lambda **v: _early_wheel_angle(2, steering_rate_deg_s=600.0, **v),
+        -1,
+    ),
     ("steering_rate_deg_s", (120.0, 350.0, 600.0), lambda **v: _early_wheel_angle(1, **v), 1),
     ("cone_mass_kg", (0.04, 0.15, 0.5), _cone_speed_after_a_hit, -1),
 ]
 
 
 @pytest.mark.parametrize(("name", "values", "measure", "sign"), MONOTONE, ids=[row[0] for row in MONOTONE])
-def test_a_plant_factor_shows_in_the_motion_and_only_one_way(name: str, values: tuple[float, ...], measure: Callable[..., float], sign: int) -> None:
+def test_a_plant_factor_shows_in_the_motion_and_only_one_way(
+    name: str, values: tuple[float, ...], measure: Callable[..., float], sign: int
+) -> None:
     measured = [sign * measure(**{name: value}) for value in values]
     assert all(a < b for a, b in itertools.pairwise(measured)), measured
 
@@ -305,7 +341,8 @@ def test_cones_that_sleep_move_as_cones_that_do_not() -> None:
         env.world.engine.advance(0.5)
         ends.append((rows, [env.world.cone_spot(cone) for cone in range(3)]))
     assert np.array_equal(ends[0][0][:-1], ends[1][0][:-1])  # up to the touch
-    np.testing.assert_allclose(ends[0][1], ends[1][1], atol=5e-3)  # which way a hit cone chatters is a matter of rounding
+    # which way a hit cone chatters is a matter of rounding
+    np.testing.assert_allclose(ends[0][1], ends[1][1], atol=5e-3)
     assert ends[0][1][0].x > 0.71  # it was pushed
 
 
@@ -326,7 +363,10 @@ def test_a_control_period_that_is_no_whole_number_of_time_steps_is_refused() -> 
 
 
 def _anywhere() -> st.SearchStrategy[FactorValues]:
-    bounds = {n: st.floats(CAR_FACTORS.factors[n].low, CAR_FACTORS.factors[n].high) for n in (*PLACEMENT_FACTORS, "path_clearance_m")}
+    bounds = {
+        n: st.floats(CAR_FACTORS.factors[n].low, CAR_FACTORS.factors[n].high)
+        for n in (*PLACEMENT_FACTORS, "path_clearance_m")
+    }
     return st.fixed_dictionaries(bounds).map(CAR_FACTORS.complete)
 
 
@@ -341,7 +381,10 @@ def test_every_placement_within_bounds_is_a_valid_scene(values: FactorValues) ->
         assert STANDS_Y[0] <= other.y <= STANDS_Y[1]
         assert math.dist(other, start) >= START_CLEARANCE
         assert distance_to_way(other, start, target) >= values["path_clearance_m"]
-    assert min(math.dist(a, b) for a, b in ((target, others[0]), (target, others[1]), (others[0], others[1]))) >= MIN_GAP
+    assert (
+        min(math.dist(a, b) for a, b in ((target, others[0]), (target, others[1]), (others[0], others[1])))
+        >= MIN_GAP
+    )
 
 
 def test_every_preset_gives_worlds_that_start_at_rest(seeing: CarGoalEnv) -> None:
@@ -400,7 +443,12 @@ def drive_into_the_target() -> tuple[CarGoalEnv, Outcome | None]:
 def clip_another_cone() -> tuple[CarGoalEnv, Outcome | None]:
     """Drive past the target on a line on which another cone stands."""
     env = blind()
-    env.reset(seed=0, options={"factors": straight(target_y_m=0.6, distractor1_bearing_deg=-90.0, distractor1_distance_m=0.6)})
+    env.reset(
+        seed=0,
+        options={
+            "factors": straight(target_y_m=0.6, distractor1_bearing_deg=-90.0, distractor1_distance_m=0.6)
+        },
+    )
     outcome = play(env, commands(0.0, 0.5, 100))[1]
     assert env.world.touched(1)
     assert not env.world.touched(0)
@@ -409,8 +457,18 @@ def clip_another_cone() -> tuple[CarGoalEnv, Outcome | None]:
 
 def drive_to_the_white_one() -> tuple[CarGoalEnv, Outcome | None]:
     """Send what drives to the blue band in a world that differs by one thing: the cones with the blue and the white band on top have changed places."""
-    ours = {"target_x_m": 1.5, "target_y_m": -0.3, "distractor1_bearing_deg": 90.0, "distractor1_distance_m": 0.6}
-    theirs = {"target_x_m": 1.5, "target_y_m": 0.3, "distractor1_bearing_deg": -90.0, "distractor1_distance_m": 0.6}
+    ours = {
+        "target_x_m": 1.5,
+        "target_y_m": -0.3,
+        "distractor1_bearing_deg": 90.0,
+        "distractor1_distance_m": 0.6,
+    }
+    theirs = {
+        "target_x_m": 1.5,
+        "target_y_m": 0.3,
+        "distractor1_bearing_deg": -90.0,
+        "distractor1_distance_m": 0.6,
+    }
     away = {"distractor2_bearing_deg": 0.0, "distractor2_distance_m": 0.9}
     outcome, actions = solve(blind(), straight(**theirs, **away))
     assert outcome == Outcome.success()
@@ -449,7 +507,9 @@ SCENES: list[tuple[Callable[[], tuple[CarGoalEnv, Outcome | None]], str]] = [
 
 
 @pytest.mark.parametrize(("scene", "mode"), SCENES, ids=[scene.__name__ for scene, _ in SCENES])
-def test_the_judge_names_the_failure_that_was_acted_out(scene: Callable[[], tuple[CarGoalEnv, Outcome | None]], mode: str) -> None:
+def test_the_judge_names_the_failure_that_was_acted_out(
+    scene: Callable[[], tuple[CarGoalEnv, Outcome | None]], mode: str
+) -> None:
     assert scene()[1] == Outcome.failure(mode)
 
 
@@ -475,7 +535,17 @@ def test_success_needs_the_car_to_stand_within_reach_for_the_whole_hold() -> Non
 
 def test_driving_past_the_target_within_reach_without_stopping_is_no_success() -> None:
     env = blind()
-    env.reset(seed=0, options={"factors": straight(target_y_m=0.2, distractor1_distance_m=0.6, distractor2_bearing_deg=0.0, distractor2_distance_m=0.9)})
+    env.reset(
+        seed=0,
+        options={
+            "factors": straight(
+                target_y_m=0.2,
+                distractor1_distance_m=0.6,
+                distractor2_bearing_deg=0.0,
+                distractor2_distance_m=0.9,
+            )
+        },
+    )
     nearest, outcome = 9.0, None
     for action in commands(0.0, 0.5, 120):
         info = env.step(action)[4]

@@ -20,7 +20,20 @@ from simgap.teachers import Abstain, make_teacher
 from simgap.teachers.generation import roll_teacher
 
 SMALL = ["--size", "48", "--workers", "0", "--quiet"]
-TRAIN = ["--steps", "4", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--quiet", "--force"]
+TRAIN = [
+    "--steps",
+    "4",
+    "--batch",
+    "8",
+    "--width",
+    "8",
+    "--hidden",
+    "16",
+    "--threads",
+    "1",
+    "--quiet",
+    "--force",
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +68,29 @@ def test_the_cars_own_noise_is_what_the_usual_noise_means() -> None:
     np.testing.assert_allclose(spread(1.5), env.dart_noise, rtol=0.4)
 
 
-def test_a_policy_is_trained_and_screened_by_the_verbs_that_know_no_env(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_trained_and_screened_by_the_verbs_that_know_no_env(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = tmp_path / "policy"
     assert main(["train", str(data), *TRAIN, "--out", str(checkpoint)]) == 0
     capsys.readouterr()
-    assert main(["screen", str(checkpoint), "-n", "2", "--workers", "0", "--quiet", "--out", str(tmp_path / "screen"), "--json"]) == 1
+    assert (
+        main(
+            [
+                "screen",
+                str(checkpoint),
+                "-n",
+                "2",
+                "--workers",
+                "0",
+                "--quiet",
+                "--out",
+                str(tmp_path / "screen"),
+                "--json",
+            ]
+        )
+        == 1
+    )
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     text = json.dumps(document)
     assert "car-goal" in text

@@ -80,7 +80,14 @@ def test_drake_names_the_same_contacts_of_a_grasp() -> None:
 
 def test_traces_keep_contacts_and_no_wall_time(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "tiny")
-    spec = RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="receding(5)", ranges=ARM_PRESETS["nominal"], episodes=2, seed=1)
+    spec = RolloutSpec(
+        env="arm-pick",
+        checkpoint=checkpoint,
+        executor="receding(5)",
+        ranges=ARM_PRESETS["nominal"],
+        episodes=2,
+        seed=1,
+    )
     records = run_rollouts(spec, workers=0)
     for record in records:
         assert record.contacts is not None
@@ -88,7 +95,9 @@ def test_traces_keep_contacts_and_no_wall_time(tmp_path: Path) -> None:
         assert record.contacts.shape == (record.steps, len(record.contact_names))
         assert len(record.step_s) == record.steps
         assert not record.contacts[0].any()
-    assert sum(len(r.forwards) for r in records if r.forwards is not None) == -(-max(r.steps for r in records) // 5), "a batch counts once"
+    assert sum(len(r.forwards) for r in records if r.forwards is not None) == -(
+        -max(r.steps for r in records) // 5
+    ), "a batch counts once"
     write_records(tmp_path / "group.npz", records)
     back = read_records(tmp_path / "group.npz")
     for record, again in zip(records, back, strict=True):
@@ -105,7 +114,9 @@ def test_traces_keep_contacts_and_no_wall_time(tmp_path: Path) -> None:
 
 def test_timing_is_summarised_beside_a_screen_and_said_in_words(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "tiny")
-    spec = RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="latest", ranges=ARM_PRESETS["nominal"], episodes=1)
+    spec = RolloutSpec(
+        env="arm-pick", checkpoint=checkpoint, executor="latest", ranges=ARM_PRESETS["nominal"], episodes=1
+    )
     (record,) = run_rollouts(spec, workers=0)
     forwards = np.array([[0.002, 0.010, 4], [0.002, 0.030, 2]], dtype=np.float32)
     planted = replace(record, forwards=forwards, step_s=np.full(10, 0.001, dtype=np.float32))

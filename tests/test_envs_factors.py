@@ -9,28 +9,48 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, MIN_GAP, PLACEMENT_FACTORS, TABLE_X, TABLE_Y, layout
+from simgap.envs.arm.factors import (
+    ARM_FACTORS,
+    ARM_PRESETS,
+    MIN_GAP,
+    PLACEMENT_FACTORS,
+    TABLE_X,
+    TABLE_Y,
+    layout,
+)
 from simgap.envs.factors import Factor, FactorRanges, FactorSpace
 from simgap.errors import UsageError
 from simgap.provenance import child_rng
 
 NAMES = list(ARM_FACTORS.factors)
 subsets = st.lists(st.sampled_from(NAMES), unique=True, max_size=12)
-any_values = st.fixed_dictionaries({n: st.floats(f.low, f.high) for n, f in ARM_FACTORS.factors.items() if n in PLACEMENT_FACTORS or n.endswith("_size_m")})
+any_values = st.fixed_dictionaries(
+    {
+        n: st.floats(f.low, f.high)
+        for n, f in ARM_FACTORS.factors.items()
+        if n in PLACEMENT_FACTORS or n.endswith("_size_m")
+    }
+)
 
 
 def full(names: list[str]) -> FactorRanges:
     return FactorRanges({n: (ARM_FACTORS.factors[n].low, ARM_FACTORS.factors[n].high) for n in names})
 
 
-def leaves_the_others_where_they_were(space: FactorSpace, seed: int, base: list[str], added: list[str]) -> None:
+def leaves_the_others_where_they_were(
+    space: FactorSpace, seed: int, base: list[str], added: list[str]
+) -> None:
     before = space.sample(full(base), child_rng(seed, "factors"))
     after = space.sample(full(base + added), child_rng(seed, "factors"))
-    assert {n: v for n, v in after.items() if n not in added} == {n: v for n, v in before.items() if n not in added}
+    assert {n: v for n, v in after.items() if n not in added} == {
+        n: v for n, v in before.items() if n not in added
+    }
 
 
 @given(st.integers(0, 2**62), subsets, subsets)
-def test_a_factor_sampled_in_addition_leaves_the_others_of_the_seed_where_they_were(seed: int, base: list[str], added: list[str]) -> None:
+def test_a_factor_sampled_in_addition_leaves_the_others_of_the_seed_where_they_were(
+    seed: int, base: list[str], added: list[str]
+) -> None:
     leaves_the_others_where_they_were(ARM_FACTORS, seed, base, added)
 
 
@@ -38,7 +58,9 @@ class _DrawsOnlyWhatItNeeds(FactorSpace):
     """A planted fault: no number is drawn for a factor that stays at its nominal value."""
 
     def sample(self, ranges: FactorRanges, rng: np.random.Generator) -> dict[str, float]:
-        return self.nominal() | {n: float(rng.uniform(*ranges.ranges[n])) for n in self.factors if n in ranges.ranges}
+        return self.nominal() | {
+            n: float(rng.uniform(*ranges.ranges[n])) for n in self.factors if n in ranges.ranges
+        }
 
 
 def test_the_common_numbers_test_catches_a_planted_sampler_that_saves_draws() -> None:
@@ -63,13 +85,19 @@ def test_a_shifted_preset_differs_from_nominal_in_its_own_factors_only() -> None
         moved = {n for n in preset.ranges if preset.ranges[n] != nominal.get(n)}
         assert moved or name == "nominal"
         assert set(nominal) <= set(preset.ranges)
-    touched = [{n for n in p.ranges if p.ranges[n] != nominal.get(n)} for k, p in ARM_PRESETS.items() if k.startswith("shifted:")]
+    touched = [
+        {n for n in p.ranges if p.ranges[n] != nominal.get(n)}
+        for k, p in ARM_PRESETS.items()
+        if k.startswith("shifted:")
+    ]
     assert len(set().union(*touched)) == sum(map(len, touched))
 
 
 @given(st.integers(0, 2**62))
 def test_an_integer_factor_reaches_both_ends_of_its_range_and_nothing_between_integers(seed: int) -> None:
-    value = ARM_FACTORS.sample(FactorRanges({"action_latency_steps": (1.0, 3.0)}), child_rng(seed, "factors"))["action_latency_steps"]
+    value = ARM_FACTORS.sample(
+        FactorRanges({"action_latency_steps": (1.0, 3.0)}), child_rng(seed, "factors")
+    )["action_latency_steps"]
     assert value in (1.0, 2.0, 3.0)
 
 
@@ -86,7 +114,9 @@ def test_a_value_outside_its_bounds_is_refused_with_both_bounds_and_the_unit(val
 
 
 @pytest.mark.parametrize("bounds", [(0.3, 1.0), (1.0, 1.7), (1.2, 0.8)])
-def test_a_range_outside_the_bounds_or_the_wrong_way_round_is_refused_with_its_numbers(bounds: tuple[float, float]) -> None:
+def test_a_range_outside_the_bounds_or_the_wrong_way_round_is_refused_with_its_numbers(
+    bounds: tuple[float, float],
+) -> None:
     with pytest.raises(UsageError, match=rf"{bounds[0]:g}\.\.{bounds[1]:g} .* 0\.4\.\.1\.6"):
         ARM_FACTORS.sample(FactorRanges({"friction": bounds}), np.random.default_rng(0))
 
@@ -114,7 +144,11 @@ def test_ranges_survive_json() -> None:
 def test_ranges_are_replaced_under_a_new_name_and_the_old_ones_stay() -> None:
     base = FactorRanges({"friction": (0.9, 1.1)}, "base")
     other = base.override({"friction": (0.5, 0.6)}, "slippery")
-    assert (base.ranges["friction"], other.ranges["friction"], other.name) == ((0.9, 1.1), (0.5, 0.6), "slippery")
+    assert (base.ranges["friction"], other.ranges["friction"], other.name) == (
+        (0.9, 1.1),
+        (0.5, 0.6),
+        "slippery",
+    )
 
 
 @settings(max_examples=300)
@@ -135,7 +169,11 @@ def test_cubes_lie_on_the_table_and_never_overlap_whatever_the_factors(values: d
 def test_the_target_lies_exactly_where_its_factors_say(values: dict[str, float]) -> None:
     values = ARM_FACTORS.nominal() | values
     target = layout(values)[0]
-    assert (target.x, target.y, target.half * 2) == (values["target_x_m"], values["target_y_m"], values["target_size_m"])
+    assert (target.x, target.y, target.half * 2) == (
+        values["target_x_m"],
+        values["target_y_m"],
+        values["target_size_m"],
+    )
 
 
 def test_a_factor_space_keeps_the_order_of_its_factors() -> None:

@@ -15,7 +15,13 @@ from simgap.conventions import SO101_JOINTS
 from simgap.envs._mujoco import mujoco
 from simgap.envs.arm import geometry as g
 
-poses = st.builds(g.ToolPose, st.floats(-0.05, 0.32), st.floats(-0.3, 0.3), st.floats(0.0, 0.25), st.floats(-math.pi, math.pi))
+poses = st.builds(
+    g.ToolPose,
+    st.floats(-0.05, 0.32),
+    st.floats(-0.3, 0.3),
+    st.floats(0.0, 0.25),
+    st.floats(-math.pi, math.pi),
+)
 WORLD = blind().world
 
 
@@ -27,7 +33,9 @@ def error_m(angles_deg: NDArray[np.float64], pose: g.ToolPose, grasp_x: float) -
     matrix = data.site_xmat[WORLD.grasp_site].reshape(3, 3)
     point = data.site_xpos[WORLD.grasp_site] + matrix[:, 0] * grasp_x
     wanted = np.array([[-math.cos(pose.yaw), -math.sin(pose.yaw), 0.0], [0.0, 0.0, -1.0]])
-    return float(np.linalg.norm(point - np.array(pose[:3]))), float(np.abs(matrix[:, [0, 2]].T - wanted).max())
+    return float(np.linalg.norm(point - np.array(pose[:3]))), float(
+        np.abs(matrix[:, [0, 2]].T - wanted).max()
+    )
 
 
 @settings(max_examples=300)
@@ -47,7 +55,9 @@ def test_mujoco_puts_the_gripper_where_the_closed_form_says(pose: g.ToolPose, gr
 def test_most_of_the_table_in_front_of_the_arm_is_reachable() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
-        pose = g.ToolPose(rng.uniform(0.12, 0.25), rng.uniform(-0.14, 0.14), 0.02, rng.uniform(-math.pi / 4, math.pi / 4))
+        pose = g.ToolPose(
+            rng.uniform(0.12, 0.25), rng.uniform(-0.14, 0.14), 0.02, rng.uniform(-math.pi / 4, math.pi / 4)
+        )
         if math.hypot(pose.x, pose.y) < 0.26:
             g.inverse(pose, 0.013)
 
@@ -58,9 +68,19 @@ def test_the_forward_test_catches_a_planted_wrong_length(monkeypatch: pytest.Mon
     assert error_m(g.inverse(pose, 0.012), pose, 0.012)[0] > 1e-9
 
 
-@pytest.mark.parametrize("pose", [g.ToolPose(0.6, 0, 0.02, 0), g.ToolPose(0.0, 0.0, 0.5, 0), g.ToolPose(0.031, 0.0, -0.02, 0)])
-def test_a_pose_out_of_reach_is_refused_with_distance_and_reach_or_the_joint_that_stops_it(pose: g.ToolPose) -> None:
-    with pytest.raises(g.Unreachable, match=r"wrist would be 0\.\d+ m from the shoulder, reach is 0\.022 to 0\.248 m|would be .* deg, limits are"):
+@pytest.mark.parametrize(
+    "pose", [g.ToolPose(0.6, 0, 0.02, 0), g.ToolPose(0.0, 0.0, 0.5, 0), g.ToolPose(0.031, 0.0, -0.02, 0)]
+)
+def test_a_pose_out_of_reach_is_refused_with_distance_and_reach_or_the_joint_that_stops_it(
+    pose: g.ToolPose,
+) -> None:
+    with pytest.raises(
+        g.Unreachable,
+        match=(
+            r"wrist would be 0\.\d+ m from the shoulder, reach is 0\.022 to 0\.248 m|would be .* deg,"
+            r" limits are"
+        ),
+    ):
         g.inverse(pose, 0.012)
 
 
@@ -85,7 +105,9 @@ def test_the_model_has_the_joints_and_limits_of_the_convention() -> None:
 
 @settings(max_examples=150)
 @given(st.floats(0.15, 0.27), st.floats(-0.1, 0.1), st.floats(0.01, 0.06), st.floats(1.0, 12.0))
-def test_a_tilt_leans_the_fingers_outward_by_exactly_that_about_the_grasp_point(x: float, y: float, z: float, tilt_deg: float) -> None:
+def test_a_tilt_leans_the_fingers_outward_by_exactly_that_about_the_grasp_point(
+    x: float, y: float, z: float, tilt_deg: float
+) -> None:
     pose = g.ToolPose(x, y, z, math.atan2(y, x))
     try:
         angles = g.inverse(pose, 0.0, tilt_deg)

@@ -36,11 +36,15 @@ class Slider(gymnasium.Env[Any, Any]):
         self.width, self.friction = width, friction
         self.action_space = spaces.Box(-0.2, 0.2, (1,), np.float64)
         image = spaces.Box(0, 255, (32, width, 3), np.uint8)
-        self.observation_space = spaces.Dict({"eyes": spaces.Dict({"top": image}), "proprio": spaces.Box(-2, 2, (2,), np.float64)})
+        self.observation_space = spaces.Dict(
+            {"eyes": spaces.Dict({"top": image}), "proprio": spaces.Box(-2, 2, (2,), np.float64)}
+        )
         self.render_mode = "rgb_array"
         self.place = self.mark = 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place, self.mark = 0.0, float(self.np_random.uniform(0.3, 0.9))
         return self._see(), {}
@@ -117,7 +121,11 @@ def test_an_env_that_writes_into_one_buffer_does_not_change_what_was_observed() 
 
     for columns, length in ((None, 2), ((0,), 1)):
         dimensions = tuple(dimension(f"slide{i}.pos", -2, 2) for i in range(length))
-        env = wrap(Thrifty, replace(MAP, state_columns=columns, state_spec=StateSpec(dimensions=dimensions, rate_hz=10.0)), image_size=32)
+        env = wrap(
+            Thrifty,
+            replace(MAP, state_columns=columns, state_spec=StateSpec(dimensions=dimensions, rate_hz=10.0)),
+            image_size=32,
+        )
         first, _ = env.reset(seed=4)
         before = {name: value.copy() for name, value in first.items()}
         env.step(np.array([0.2], np.float32))
@@ -142,7 +150,10 @@ def test_failures_are_named_by_the_map() -> None:
         ({"state": "joints"}, "no 'joints'.*proprio"),
         ({"success": "is_success"}, r"\['off', 'won'\]"),
         ({"presets": {"easy": FactorRanges({}, "easy")}}, "nominal"),
-        ({"factor_space": FactorSpace([Factor(name="f", unit="1", nominal=0, low=0, high=1, reason="r")])}, "apply_factors"),
+        (
+            {"factor_space": FactorSpace([Factor(name="f", unit="1", nominal=0, low=0, high=1, reason="r")])},
+            "apply_factors",
+        ),
     ],
 )
 def test_what_is_missing_is_refused_by_name(change: dict[str, Any], says: str) -> None:
@@ -156,7 +167,14 @@ def test_what_is_missing_is_refused_by_name(change: dict[str, Any], says: str) -
         ({"state_columns": None}, "2 entries, 2 of them mapped, its map names 1"),
         ({"state_columns": (7,)}, r"columns \[7\]"),
         ({"action_spec": ActionSpec(dimensions=(dimension("a", -1.0, 1.0),), rate_hz=10.0)}, "units"),
-        ({"action_spec": ActionSpec(dimensions=(dimension("a", -0.1, 0.1), dimension("b", -0.1, 0.1)), rate_hz=10.0)}, "takes 1 actions, its map names 2"),
+        (
+            {
+                "action_spec": ActionSpec(
+                    dimensions=(dimension("a", -0.1, 0.1), dimension("b", -0.1, 0.1)), rate_hz=10.0
+                )
+            },
+            "takes 1 actions, its map names 2",
+        ),
     ],
 )
 def test_a_vector_that_is_not_what_the_map_says_is_refused(change: dict[str, Any], says: str) -> None:
@@ -193,17 +211,22 @@ def test_a_teacher_comes_with_the_map_or_not_at_all() -> None:
         make_teacher(wrap(Slider, MAP))
     marker = SimpleNamespace(name="solver 1", label=lambda: None)
     assert make_teacher(wrap(Slider, replace(MAP, teacher=lambda env: marker))) is marker
-    with pytest.raises(UsageError, match=r"is of type int; expected an object with name \(a text\) and label\(\)"):
+    with pytest.raises(
+        UsageError, match=r"is of type int; expected an object with name \(a text\) and label\(\)"
+    ):
         make_teacher(wrap(Slider, replace(MAP, teacher=lambda env: 3)))
 
 
-def test_an_added_env_is_found_by_name_until_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_added_env_is_found_by_name_until_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "my_slider.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_envs_wrap import MAP, Slider\nfrom simgap.envs.wrap import wrap\n"
-        "def make(image_size=96, ranges=None, render=True):\n    return wrap(Slider, MAP, image_size=image_size, ranges=ranges, render=render)\n"
-        "def number(**_):\n    return 3\n"
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_envs_wrap import MAP,"
+        " Slider\nfrom simgap.envs.wrap import wrap\ndef make(image_size=96, ranges=None, render=True):\n   "
+        " return wrap(Slider, MAP, image_size=image_size, ranges=ranges, render=render)\ndef number(**_):\n "
+        "   return 3\n"
     )
     with pytest.raises(UsageError, match="unknown env"):
         make_env("slider")
@@ -246,7 +269,10 @@ def test_the_teacher_of_the_example_solves_what_it_records() -> None:
     env.close()
 
 
-@pytest.mark.parametrize(("name", "package", "state", "actions"), [("pusht", "gym_pusht", 2, 2), ("fetch", "gymnasium_robotics", 5, 4)])
+@pytest.mark.parametrize(
+    ("name", "package", "state", "actions"),
+    [("pusht", "gym_pusht", 2, 2), ("fetch", "gymnasium_robotics", 5, 4)],
+)
 def test_published_envs_run_behind_the_contract(name: str, package: str, state: int, actions: int) -> None:
     pytest.importorskip(package)
     env = _example(name)

@@ -45,7 +45,9 @@ def test_version_two_zero_is_read_like_two_one(tmp_path: Path) -> None:
     for k in range(a.n_episodes):
         np.testing.assert_array_equal(a.episode(k).action, b.episode(k).action)
         np.testing.assert_array_equal(a.episode(k).state, b.episode(k).state)
-    assert check_data(older).codes() == check_data(newer).codes(), "neither has statistics here, and both say so"
+    assert check_data(older).codes() == check_data(newer).codes(), (
+        "neither has statistics here, and both say so"
+    )
     assert "missing_statistics" in check_data(older).codes()
 
 
@@ -64,7 +66,10 @@ def test_sessions_are_episodes_and_a_deleted_stretch_ends_one(tmp_path: Path) ->
         episode = dataset.episode(k)
         np.testing.assert_allclose(episode.action, numbers[wanted], rtol=1e-6)
         np.testing.assert_allclose(episode.time_s, 0.05 * np.arange(len(wanted)), atol=1e-9)
-        assert episode.state.shape == (len(wanted), 0), "a tub measures nothing of the car, and nothing is made up"
+        assert episode.state.shape == (
+            len(wanted),
+            0,
+        ), "a tub measures nothing of the car, and nothing is made up"
         assert np.abs(episode.images["cam"].astype(int) - frames[wanted]).max() <= 3, "red stays red"
     assert dataset.info.rate_hz == 20.0
 
@@ -95,7 +100,9 @@ def test_telemetry_becomes_the_state_only_when_the_map_says_so(tmp_path: Path) -
     speed = [0.1 * k for k in range(20)]
     write_tub(tmp_path / "t", speed=speed)
     assert "speed" in open_dataset(tmp_path / "t").episode(0).extras
-    dataset = open_dataset(tmp_path / "t", KeyMap(keys=(("speed", "state"),), dimensions={"speed": {"unit": "m/s"}}))
+    dataset = open_dataset(
+        tmp_path / "t", KeyMap(keys=(("speed", "state"),), dimensions={"speed": {"unit": "m/s"}})
+    )
     np.testing.assert_allclose(dataset.episode(0).state[:, 0], speed[:12], rtol=1e-6)
     assert not dataset.episode(0).extras
     assert dataset.spec.state_spec.dimensions[0].unit == "m/s"
@@ -103,26 +110,55 @@ def test_telemetry_becomes_the_state_only_when_the_map_says_so(tmp_path: Path) -
 
 def test_two_steering_keys_are_not_chosen_between(tmp_path: Path) -> None:
     write_tub(tmp_path / "t", inputs=("user/angle", "user/steering", "user/throttle"))
-    with pytest.raises(UsageError, match=r"user/angle \(varies.*user/steering \(varies.*--map user/\w+=action --map user/throttle=action"):
+    with pytest.raises(
+        UsageError,
+        match=(
+            r"user/angle \(varies.*user/steering \(varies.*--map user/\w+=action --map user/throttle=action"
+        ),
+    ):
         open_dataset(tmp_path / "t")
-    dataset = open_dataset(tmp_path / "t", KeyMap(keys=(("user/steering", "action"), ("user/throttle", "action"))))
+    dataset = open_dataset(
+        tmp_path / "t", KeyMap(keys=(("user/steering", "action"), ("user/throttle", "action")))
+    )
     write_tub(tmp_path / "u", inputs=("user/steering", "user/throttle"), **{"user/angle": [0.0] * 20})
-    with pytest.raises(UsageError, match=r"user/angle \(constant\).*--map user/steering=action --map user/throttle=action"):
+    with pytest.raises(
+        UsageError, match=r"user/angle \(constant\).*--map user/steering=action --map user/throttle=action"
+    ):
         open_dataset(tmp_path / "u")
     assert dataset.spec.action_spec.names == ("steering.pos", "throttle.vel")
     assert "user/angle" in dataset.episode(0).extras
 
 
 TUB_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no image": (lambda r: (r / "images" / "2_cam_image_array_.jpg").unlink(), "2_cam_image_array_.jpg is missing"),
+    "no image": (
+        lambda r: (r / "images" / "2_cam_image_array_.jpg").unlink(),
+        "2_cam_image_array_.jpg is missing",
+    ),
     "broken image": (lambda r: (r / "images" / "2_cam_image_array_.jpg").write_bytes(b"x" * 40), "no image"),
-    "image elsewhere": (lambda r: _replace(r / "catalog_0.catalog", '"2_cam', '"../../2_cam'), "expected a file name"),
-    "catalog elsewhere": (lambda r: _replace(r / "manifest.json", '"catalog_0', '"../catalog_0'), "leaves the dataset folder"),
+    "image elsewhere": (
+        lambda r: _replace(r / "catalog_0.catalog", '"2_cam', '"../../2_cam'),
+        "expected a file name",
+    ),
+    "catalog elsewhere": (
+        lambda r: _replace(r / "manifest.json", '"catalog_0', '"../catalog_0'),
+        "leaves the dataset folder",
+    ),
     "catalog gone": (lambda r: (r / "catalog_1.catalog").unlink(), "catalog_1.catalog is missing"),
-    "line cut": (lambda r: (r / "catalog_0.catalog").write_text((r / "catalog_0.catalog").read_text()[:-30]), "line 9"),
-    "no number": (lambda r: _replace(r / "catalog_0.catalog", '"user/angle": ', '"user/angle": "left", "x": '), "no number for 'user/angle'"),
+    "line cut": (
+        lambda r: (r / "catalog_0.catalog").write_text((r / "catalog_0.catalog").read_text()[:-30]),
+        "line 9",
+    ),
+    "no number": (
+        lambda r: _replace(r / "catalog_0.catalog", '"user/angle": ', '"user/angle": "left", "x": '),
+        "no number for 'user/angle'",
+    ),
     "manifest cut": (lambda r: (r / "manifest.json").write_text("[]\n[]\n"), "no manifest of a tub"),
-    "all deleted": (lambda r: _replace(r / "manifest.json", '"deleted_indexes": []', f'"deleted_indexes": {list(range(20))}'), "no record"),
+    "all deleted": (
+        lambda r: _replace(
+            r / "manifest.json", '"deleted_indexes": []', f'"deleted_indexes": {list(range(20))}'
+        ),
+        "no record",
+    ),
 }
 
 
@@ -158,7 +194,9 @@ def _driven(root: Path) -> Path:
 
 @settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), data=st.data())
-def test_no_episode_of_a_tub_jumps_over_a_record(lengths: list[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_episode_of_a_tub_jumps_over_a_record(
+    lengths: list[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     total = sum(lengths)
     deleted = data.draw(st.lists(st.integers(0, total - 1), unique=True, max_size=total - 1))
     root = tmp_path_factory.mktemp("tubs") / "t"
@@ -184,7 +222,12 @@ def odd(tmp_path: Path) -> Path:
     writer.finish()
     root = tmp_path / "d"
     (root / "meta" / "simgap.json").unlink()
-    renames = {"action": "cmd", "observation.state": "joints", "observation.images.left": "rgb_l", "observation.images.right": "rgb_r"}
+    renames = {
+        "action": "cmd",
+        "observation.state": "joints",
+        "observation.images.left": "rgb_l",
+        "observation.images.right": "rgb_r",
+    }
     info = json.loads((root / "meta" / "info.json").read_text())
     info["features"] = {renames.get(k, k): v for k, v in info["features"].items()}
     (root / "meta" / "info.json").write_text(json.dumps(info))
@@ -194,7 +237,9 @@ def odd(tmp_path: Path) -> Path:
     return root
 
 
-MAP = KeyMap(keys=(("cmd", "action"), ("joints", "observation.state"), ("rgb_l", "front"), ("rgb_r", "ignore")))
+MAP = KeyMap(
+    keys=(("cmd", "action"), ("joints", "observation.state"), ("rgb_l", "front"), ("rgb_r", "ignore"))
+)
 
 
 def test_a_map_says_what_odd_keys_are(odd: Path) -> None:
@@ -206,7 +251,9 @@ def test_a_map_says_what_odd_keys_are(odd: Path) -> None:
     assert list(episode.images) == ["front"]
     np.testing.assert_array_equal(episode.images["front"], wanted.images["left"])
     np.testing.assert_array_equal(load_frames(odd, keymap=MAP).images["front"][12:], wanted.images["left"])
-    assert dataset.fingerprint != open_dataset(odd, MAP.merged(KeyMap(keys=(("rgb_r", "wrist"),)))).fingerprint
+    assert (
+        dataset.fingerprint != open_dataset(odd, MAP.merged(KeyMap(keys=(("rgb_r", "wrist"),)))).fingerprint
+    )
 
 
 def test_a_map_beside_the_data_is_found_and_overruled(odd: Path) -> None:
@@ -222,12 +269,24 @@ REFUSED: dict[str, tuple[KeyMap, str]] = {
     "nothing said": (KeyMap(), r'none of the features .*"cmd".*--map KEY=action'),
     "no such key": (KeyMap(keys=(("cmdd", "action"),)), "no key 'cmdd'.*did you mean 'cmd'"),
     "no state": (KeyMap(keys=(("cmd", "action"),)), "--map none=state"),
-    "state and none": (KeyMap(keys=(("cmd", "action"), ("joints", "state"), ("none", "state"))), "keep one of the two"),
-    "two of one name": (KeyMap(keys=(*MAP.keys[:2], ("rgb_l", "front"), ("rgb_r", "front"))), "would both be camera 'front'"),
+    "state and none": (
+        KeyMap(keys=(("cmd", "action"), ("joints", "state"), ("none", "state"))),
+        "keep one of the two",
+    ),
+    "two of one name": (
+        KeyMap(keys=(*MAP.keys[:2], ("rgb_l", "front"), ("rgb_r", "front"))),
+        "would both be camera 'front'",
+    ),
     "a default name": (KeyMap(keys=(*MAP.keys[:2], ("rgb_l", "rgb_r"))), "would both be camera 'rgb_r'"),
-    "numbers as camera": (KeyMap(keys=(*MAP.keys[:2], ("age_s", "side"))), "'side' would be a camera.*float64"),
+    "numbers as camera": (
+        KeyMap(keys=(*MAP.keys[:2], ("age_s", "side"))),
+        "'side' would be a camera.*float64",
+    ),
     "camera as numbers": (KeyMap(keys=(("rgb_l", "action"), ("joints", "state"))), "'rgb_l' is image"),
-    "two clocks": (KeyMap(keys=(*MAP.keys[:2], ("age_s", "time"), ("time_s", "time"))), "one key can be the time"),
+    "two clocks": (
+        KeyMap(keys=(*MAP.keys[:2], ("age_s", "time"), ("time_s", "time"))),
+        "one key can be the time",
+    ),
     "no such dimension": (
         MAP.merged(KeyMap(dimensions={"state:elbow_flex": {"unit": "deg"}})),
         "'state:elbow_flex' means no dimension; did you mean 'elbow_flex.pos'",
@@ -235,7 +294,10 @@ REFUSED: dict[str, tuple[KeyMap, str]] = {
     "no such vector": (MAP.merged(KeyMap(dimensions={"actions:*": {"unit": "deg"}})), "write action:"),
     "no such unit": (MAP.merged(KeyMap(dimensions={"*": {"unit": "degrees"}})), "units are deg, rad"),
     "too few names": (MAP.merged(KeyMap(names={"action": ("a", "b")})), "2 action names were given for 6"),
-    "no such camera": (MAP.merged(KeyMap(images={"fornt": ("bgr",)})), "no camera 'fornt'; did you mean 'front'"),
+    "no such camera": (
+        MAP.merged(KeyMap(images={"fornt": ("bgr",)})),
+        "no camera 'fornt'; did you mean 'front'",
+    ),
 }
 
 
@@ -307,15 +369,23 @@ def test_a_map_file_with_a_typing_error_says_what_it_means(tmp_path: Path) -> No
         parse_pairs(["front"], what="--map", example="image=front")
 
 
-_WORDS = st.text(st.characters(codec="utf-8", exclude_characters="=:", exclude_categories=("Cs",)), min_size=1, max_size=8)
+_WORDS = st.text(
+    st.characters(codec="utf-8", exclude_characters="=:", exclude_categories=("Cs",)), min_size=1, max_size=8
+)
 
 
 @given(
     keys=st.dictionaries(_WORDS, _WORDS, max_size=4),
     rate=st.none() | st.floats(0.1, 1000),
     task=st.text(max_size=5),
-    names=st.dictionaries(st.sampled_from(["action", "state"]), st.lists(_WORDS, min_size=1, max_size=3, unique=True).map(tuple)),
-    images=st.dictionaries(_WORDS, st.lists(st.sampled_from(["bgr", "rotate_180"]), min_size=1, max_size=2).map(tuple), max_size=2),
+    names=st.dictionaries(
+        st.sampled_from(["action", "state"]), st.lists(_WORDS, min_size=1, max_size=3, unique=True).map(tuple)
+    ),
+    images=st.dictionaries(
+        _WORDS,
+        st.lists(st.sampled_from(["bgr", "rotate_180"]), min_size=1, max_size=2).map(tuple),
+        max_size=2,
+    ),
 )
 def test_a_map_survives_its_file(
     keys: dict[str, str],
@@ -325,7 +395,14 @@ def test_a_map_survives_its_file(
     images: dict[str, tuple[str, ...]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    keymap = KeyMap(keys=tuple(keys.items()), rate_hz=rate, task=task, names=names, images=images, dimensions={"*": {"unit": "deg"}})
+    keymap = KeyMap(
+        keys=tuple(keys.items()),
+        rate_hz=rate,
+        task=task,
+        names=names,
+        images=images,
+        dimensions={"*": {"unit": "deg"}},
+    )
     path = tmp_path_factory.mktemp("maps") / "m.json"
     path.write_text(json.dumps(keymap.to_json()))
     assert read_keymap(path) == keymap
@@ -344,7 +421,10 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda r: None, "it is empty"),
     "a policy": (lambda r: _touch(r, "config.json", "model.safetensors"), "trained policy"),
     "our checkpoint": (lambda r: _touch(r, "card.json", "weights.safetensors"), "simgap screen"),
-    "statistics": (lambda r: (r / "norm_stats.json").write_text('{"norm_stats": {"state": {"mean": [0], "std": [1]}}}'), "statistics of data"),
+    "statistics": (
+        lambda r: (r / "norm_stats.json").write_text('{"norm_stats": {"state": {"mean": [0], "std": [1]}}}'),
+        "statistics of data",
+    ),
     "actuator logs": (lambda r: _touch(r, "m/control.csv", "m/state_motor.csv"), "1 actuator logs"),
     "trials": (lambda r: _touch(r, "trials.csv"), "tables of trials or results"),
     "zarr": (lambda r: _touch(r, ".zgroup", "data"), "Zarr store"),
@@ -383,7 +463,11 @@ def test_every_real_folder_opens_or_says_in_one_line_where_it_belongs() -> None:
             opened[folder.name] = open_dataset(folder).info.version
         except DataError as error:
             refused[folder.name] = str(error)
-    assert set(opened) == {"lerobot_dualarm_hands_open50_v30", "lerobot_so101_bimanual_cloth_v21", "lerobot_so101_record_test_v30"}
+    assert set(opened) == {
+        "lerobot_dualarm_hands_open50_v30",
+        "lerobot_so101_bimanual_cloth_v21",
+        "lerobot_so101_record_test_v30",
+    }
     for name, line in refused.items():
         assert "\n" not in line
         assert re.search(r"simgap data check|git lfs pull|give .*tub", line), name

@@ -34,7 +34,14 @@ from test_episodes_store import make_episode, make_spec, tree
 STATED = {"*.pos": {"unit": "deg"}, "gripper.pos": {"unit": "percent", "low": 0.0, "high": 100.0}}
 
 
-def write(root: Path, n: int = 3, cameras: tuple[str, ...] = ("front",), codec: str = "png", length: int = 6, **changes: Any) -> Path:
+def write(
+    root: Path,
+    n: int = 3,
+    cameras: tuple[str, ...] = ("front",),
+    codec: str = "png",
+    length: int = 6,
+    **changes: Any,
+) -> Path:
     writer = EpisodeWriter(root, make_spec(cameras, codec, **changes))
     for k in range(n):
         writer.write(k, make_episode(k, length + k, cameras))
@@ -55,9 +62,13 @@ def test_a_copy_is_equal_and_its_videos_are_not_compressed_again(codec: str, tmp
         _same(copy.episode(k), source.episode(k))
     if codec == "h264":
         key = "observation.images.front"
-        assert (tmp_path / "a" / video_path(1, key)).read_bytes() == (tmp_path / "b" / video_path(1, key)).read_bytes()
+        assert (tmp_path / "a" / video_path(1, key)).read_bytes() == (
+            tmp_path / "b" / video_path(1, key)
+        ).read_bytes()
     assert copy.spec.stamp.fields["lineage"][0]["from"] == source.fingerprint
-    assert assumptions(copy.spec.stamp) >= assumptions(source.spec.stamp), "a copy rests on what its source rests on"
+    assert assumptions(copy.spec.stamp) >= assumptions(source.spec.stamp), (
+        "a copy rests on what its source rests on"
+    )
 
 
 def _same(a: Episode, b: Episode) -> None:
@@ -79,18 +90,29 @@ def test_other_formats_come_out_as_clean_lerobot(tmp_path: Path) -> None:
     convert_dataset(tub, tmp_path / "out" / "tub", Target(task="drive", codec="png"))
     out = open_dataset(tmp_path / "out" / "tub")
     kept = [k for k in range(20) if k != 4]
-    np.testing.assert_allclose(np.concatenate([out.episode(k).action for k in range(3)]), numbers[kept], rtol=1e-6)
-    assert np.abs(np.concatenate([out.episode(k).images["front"] for k in range(3)]).astype(int) - frames[kept]).max() <= 3
+    np.testing.assert_allclose(
+        np.concatenate([out.episode(k).action for k in range(3)]), numbers[kept], rtol=1e-6
+    )
+    assert (
+        np.abs(
+            np.concatenate([out.episode(k).images["front"] for k in range(3)]).astype(int) - frames[kept]
+        ).max()
+        <= 3
+    )
     assert out.episode(1).extras["speed"].tolist() == [0.1 * k for k in range(5, 12)]
     assert len(out.spec.state_spec) == 0
     assert not check_data(out).findings
-    act = open_dataset(tmp_path / "act", KeyMap(rate_hz=50, images={"cam_high": ("rgb",), "cam_low": ("rgb",)}))
+    act = open_dataset(
+        tmp_path / "act", KeyMap(rate_hz=50, images={"cam_high": ("rgb",), "cam_low": ("rgb",)})
+    )
     convert_dataset(act, tmp_path / "out" / "act", Target(task="insert", codec="png"))
     demos = open_dataset(tmp_path / "demo.hdf5")
     convert_dataset(demos, tmp_path / "out" / "demo", Target(codec="png"))
     for source, name in ((act, "act"), (demos, "demo")):
         written = open_dataset(tmp_path / "out" / name)
-        assert written.spec.stamp.fields["clock"] == "positional k/rate", "an HDF5 file has no clock, and the copy says so"
+        assert written.spec.stamp.fields["clock"] == "positional k/rate", (
+            "an HDF5 file has no clock, and the copy says so"
+        )
         for k in range(source.n_episodes):
             np.testing.assert_array_equal(written.episode(k).action, source.episode(k).action)
             np.testing.assert_array_equal(written.episode(k).state, source.episode(k).state)
@@ -101,7 +123,11 @@ def test_other_formats_come_out_as_clean_lerobot(tmp_path: Path) -> None:
 
 def test_a_state_is_made_of_commands_only_on_request_and_never_over_a_measured_one(tmp_path: Path) -> None:
     write_tub(tmp_path / "t")
-    convert_dataset(open_dataset(tmp_path / "t"), tmp_path / "b", Target(task="drive", codec="png", state_from_action=True))
+    convert_dataset(
+        open_dataset(tmp_path / "t"),
+        tmp_path / "b",
+        Target(task="drive", codec="png", state_from_action=True),
+    )
     out = open_dataset(tmp_path / "b")
     assert out.spec.state_spec.names == ("steering.pos", "throttle.vel")
     episode = out.episode(0)
@@ -130,7 +156,10 @@ def test_units_order_polarity_and_names_change_as_asked(tmp_path: Path) -> None:
     source = open_dataset(write(tmp_path / "a"))
     names = source.spec.action_spec.names
     order = tuple(reversed(names))
-    plan = plan_of(becomes={"[!g]*.pos": {"unit": "rad"}, "action:gripper.pos": {"opens_high": False}}, order={"action": order})
+    plan = plan_of(
+        becomes={"[!g]*.pos": {"unit": "rad"}, "action:gripper.pos": {"opens_high": False}},
+        order={"action": order},
+    )
     convert_dataset(source, tmp_path / "b", Target(plan=plan))
     out = open_dataset(tmp_path / "b")
     assert out.spec.action_spec.names == order
@@ -139,10 +168,15 @@ def test_units_order_polarity_and_names_change_as_asked(tmp_path: Path) -> None:
         before, after = source.episode(k), out.episode(k)
         np.testing.assert_allclose(after.state[:, :5], np.radians(before.state[:, :5]), rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(after.state[:, 5], before.state[:, 5])
-        np.testing.assert_allclose(after.action[:, 1:], np.radians(before.action[:, 4::-1]), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            after.action[:, 1:], np.radians(before.action[:, 4::-1]), rtol=1e-5, atol=1e-7
+        )
         np.testing.assert_allclose(after.action[:, 0], 100.0 - before.action[:, 5], rtol=1e-6)
     limits = out.spec.state_spec.dimensions[0]
-    assert (limits.unit, limits.low) == (Unit.RAD, pytest.approx(-np.pi)), "limits are converted with the numbers"
+    assert (limits.unit, limits.low) == (
+        Unit.RAD,
+        pytest.approx(-np.pi),
+    ), "limits are converted with the numbers"
 
 
 def test_actions_become_differences_and_come_back(tmp_path: Path) -> None:
@@ -150,32 +184,61 @@ def test_actions_become_differences_and_come_back(tmp_path: Path) -> None:
     relative = plan_of(becomes={"action:[!g]*.pos": {"reference": "chunk_delta"}})
     convert_dataset(source, tmp_path / "b", Target(plan=relative))
     middle = open_dataset(tmp_path / "b")
-    np.testing.assert_allclose(middle.episode(1).action[:, :5], (source.episode(1).action - source.episode(1).state)[:, :5], atol=1e-6)
+    np.testing.assert_allclose(
+        middle.episode(1).action[:, :5],
+        (source.episode(1).action - source.episode(1).state)[:, :5],
+        atol=1e-6,
+    )
     np.testing.assert_array_equal(middle.episode(1).action[:, 5], source.episode(1).action[:, 5])
-    convert_dataset(middle, tmp_path / "c", Target(plan=Plan(becomes={"action:[!g]*.pos": {"reference": "absolute"}})))
+    convert_dataset(
+        middle, tmp_path / "c", Target(plan=Plan(becomes={"action:[!g]*.pos": {"reference": "absolute"}}))
+    )
     for k in range(3):
-        np.testing.assert_allclose(open_dataset(tmp_path / "c").episode(k).action, source.episode(k).action, atol=1e-6)
+        np.testing.assert_allclose(
+            open_dataset(tmp_path / "c").episode(k).action, source.episode(k).action, atol=1e-6
+        )
 
 
 def test_steps_sum_to_the_path_they_were_taken_from(tmp_path: Path) -> None:
     source = open_dataset(write(tmp_path / "a"))
-    convert_dataset(source, tmp_path / "b", Target(plan=plan_of(becomes={"action:[!g]*.pos": {"reference": "delta"}})))
+    convert_dataset(
+        source, tmp_path / "b", Target(plan=plan_of(becomes={"action:[!g]*.pos": {"reference": "delta"}}))
+    )
     steps, whole = open_dataset(tmp_path / "b").episode(2), source.episode(2)
-    np.testing.assert_allclose(steps.state[0, :5] + np.cumsum(steps.action[:, :5], axis=0), whole.action[:, :5], atol=1e-5)
+    np.testing.assert_allclose(
+        steps.state[0, :5] + np.cumsum(steps.action[:, :5], axis=0), whole.action[:, :5], atol=1e-5
+    )
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown unit": ({"states": {"*": {"unit": "unknown"}}, "becomes": {"*": {"unit": "rad"}}}, "nobody said"),
+    "unknown unit": (
+        {"states": {"*": {"unit": "unknown"}}, "becomes": {"*": {"unit": "rad"}}},
+        "nobody said",
+    ),
     "percent into an angle": ({"becomes": {"*": {"unit": "rad"}}}, "calibrated range"),
     "half an order": ({"order": {"action": ("gripper.pos",)}}, "name every dimension once"),
     "order of a stranger": ({"order": {"action": ("elbow",)}}, "has \\['elbow'\\] besides"),
     "delta of a state": ({"becomes": {"state:elbow_flex.pos": {"reference": "delta"}}}, "stays so"),
-    "two anchors": ({"becomes": {"action:elbow_flex.pos": {"reference": "delta"}, "action:wrist_roll.pos": {"reference": "chunk_delta"}}}, "two steps"),
-    "no such dimension": ({"becomes": {"elbow.pos": {"unit": "rad"}}}, "means no dimension; did you mean 'elbow_flex.pos'"),
+    "two anchors": (
+        {
+            "becomes": {
+                "action:elbow_flex.pos": {"reference": "delta"},
+                "action:wrist_roll.pos": {"reference": "chunk_delta"},
+            }
+        },
+        "two steps",
+    ),
+    "no such dimension": (
+        {"becomes": {"elbow.pos": {"unit": "rad"}}},
+        "means no dimension; did you mean 'elbow_flex.pos'",
+    ),
     "renamed twice": ({"rename": {"elbow_flex.pos": "gripper.pos"}}, "twice"),
     "renamed from nothing": ({"rename": {"elbow": "x"}}, "no dimension 'elbow'"),
     "nothing to drop": ({"drop": ("finger*",)}, "means no dimension"),
-    "no state of that name": ({"drop": ("state:elbow*",), "becomes": {"action:elbow_flex.pos": {"reference": "chunk_delta"}}}, "no state of their name"),
+    "no state of that name": (
+        {"drop": ("state:elbow*",), "becomes": {"action:elbow_flex.pos": {"reference": "chunk_delta"}}},
+        "no state of their name",
+    ),
 }
 
 
@@ -187,7 +250,15 @@ def test_what_would_be_guessed_or_lost_is_refused(case: str) -> None:
         make_change(plan_of(**fields), spec.action_spec, spec.state_spec)
 
 
-_UNITS = st.sampled_from([{"unit": "rad"}, {"unit": "deg"}, {"zero": 12.5}, {"sign": -1}, {"unit": "rad", "zero": -0.5, "sign": -1}])
+_UNITS = st.sampled_from(
+    [
+        {"unit": "rad"},
+        {"unit": "deg"},
+        {"zero": 12.5},
+        {"sign": -1},
+        {"unit": "rad", "zero": -0.5, "sign": -1},
+    ]
+)
 
 
 @given(
@@ -197,20 +268,46 @@ _UNITS = st.sampled_from([{"unit": "rad"}, {"unit": "deg"}, {"zero": 12.5}, {"si
     turned=st.booleans(),
     reference=st.sampled_from(list(Reference)),
 )
-def test_a_conversion_and_its_way_back_lose_nothing(seed: int, units: list[dict[str, Any]], order: list[int], turned: bool, reference: Reference) -> None:
+def test_a_conversion_and_its_way_back_lose_nothing(
+    seed: int, units: list[dict[str, Any]], order: list[int], turned: bool, reference: Reference
+) -> None:
     spec = make_spec()
     names = spec.action_spec.names
     becomes = {name: fields for name, fields in zip(names[:5], units, strict=True)}
     if turned:
         becomes["gripper.pos"] = {"opens_high": False}
-    there = make_change(plan_of(becomes=becomes, order={"action": tuple(names[k] for k in order)}), spec.action_spec, spec.state_spec)
+    there = make_change(
+        plan_of(becomes=becomes, order={"action": tuple(names[k] for k in order)}),
+        spec.action_spec,
+        spec.state_spec,
+    )
     actions = {f"action:{n}": {"reference": str(reference)} for n in names[:5]}
     relative = make_change(Plan(becomes=actions), there.action.target, there.state.target)
-    absolute = make_change(Plan(becomes={k: {"reference": "absolute"} for k in actions}), relative.action.target, relative.state.target)
-    plain = {n: d.to_json() for n, d in zip(names, make_change(plan_of(), spec.action_spec, spec.state_spec).action.target.dimensions, strict=True)}
-    fields = {n: {k: v for k, v in d.items() if k in ("unit",)} | {"zero": 0.0, "sign": 1, "opens_high": True} for n, d in plain.items()}
+    absolute = make_change(
+        Plan(becomes={k: {"reference": "absolute"} for k in actions}),
+        relative.action.target,
+        relative.state.target,
+    )
+    plain = {
+        n: d.to_json()
+        for n, d in zip(
+            names,
+            make_change(plan_of(), spec.action_spec, spec.state_spec).action.target.dimensions,
+            strict=True,
+        )
+    }
+    fields = {
+        n: {k: v for k, v in d.items() if k in ("unit",)} | {"zero": 0.0, "sign": 1, "opens_high": True}
+        for n, d in plain.items()
+    }
     back = make_change(
-        Plan(becomes={n: {k: v for k, v in f.items() if k != "opens_high" or n == "gripper.pos"} for n, f in fields.items()}, order={"action": names}),
+        Plan(
+            becomes={
+                n: {k: v for k, v in f.items() if k != "opens_high" or n == "gripper.pos"}
+                for n, f in fields.items()
+            },
+            order={"action": names},
+        ),
         absolute.action.target,
         absolute.state.target,
     )
@@ -273,12 +370,17 @@ def test_fewer_frames_are_those_a_slower_loop_would_have_seen(tmp_path: Path) ->
 
 def test_cameras_are_renamed_dropped_and_resized(tmp_path: Path) -> None:
     source = open_dataset(write(tmp_path / "a", cameras=("front", "side", "top")))
-    convert_dataset(source, tmp_path / "b", Target(cameras={"front": "wrist"}, drop_cameras=("top",), image_size=(8, 12)))
+    convert_dataset(
+        source, tmp_path / "b", Target(cameras={"front": "wrist"}, drop_cameras=("top",), image_size=(8, 12))
+    )
     out = open_dataset(tmp_path / "b")
     assert set(out.spec.cameras) == {"wrist", "side"}
     wanted = source.episode(0).images["front"].reshape(-1, 8, 2, 12, 2, 3).mean((2, 4))
     assert np.abs(out.episode(0).images["wrist"] - wanted).max() <= 1
-    for target, words in ((Target(cameras={"fornt": "x"}), "did you mean 'front'"), (Target(cameras={"front": "side"}), "name of its own")):
+    for target, words in (
+        (Target(cameras={"fornt": "x"}), "did you mean 'front'"),
+        (Target(cameras={"front": "side"}), "name of its own"),
+    ):
         with pytest.raises(UsageError, match=words):
             Converter(source, target)
 
@@ -297,7 +399,9 @@ def test_episodes_are_chosen_and_odd_columns_renamed_or_named(tmp_path: Path) ->
 
 def test_a_wrong_clock_can_be_given_up_and_the_copy_says_so(tmp_path: Path) -> None:
     write_tub(tmp_path / "t", step_ms=3)
-    convert_dataset(open_dataset(tmp_path / "t"), tmp_path / "b", Target(task="drive", codec="png", positional_clock=True))
+    convert_dataset(
+        open_dataset(tmp_path / "t"), tmp_path / "b", Target(task="drive", codec="png", positional_clock=True)
+    )
     out = open_dataset(tmp_path / "b")
     np.testing.assert_allclose(np.diff(out.episode(0).time_s), 0.05)
     assert out.spec.stamp.fields["clock"] == "positional k/rate"
@@ -312,12 +416,16 @@ def test_a_conversion_that_was_killed_goes_on_and_ends_alike(tmp_path: Path) -> 
     target = Target(image_size=(12, 16))
     convert_dataset(open_dataset(source), tmp_path / "whole", target)
     script = (
-        "from pathlib import Path; from simgap.episodes.edit.convert import *; from simgap.episodes.reader import open_dataset;"
-        f"convert_dataset(open_dataset({str(source)!r}), Path({str(tmp_path / 'cut')!r}), Target(image_size=(12, 16)))"
+        "from pathlib import Path; from simgap.episodes.edit.convert import *; from simgap.episodes.reader"
+        f" import open_dataset;convert_dataset(open_dataset({str(source)!r}),"
+        f" Path({str(tmp_path / 'cut')!r}), Target(image_size=(12, 16)))"
     )
     process = subprocess.Popen([sys.executable, "-c", script])
     began = time.monotonic()
-    while len(list((tmp_path / "cut" / "meta").glob("episodes/*/*.parquet"))) < 3 and time.monotonic() - began < 60:
+    while (
+        len(list((tmp_path / "cut" / "meta").glob("episodes/*/*.parquet"))) < 3
+        and time.monotonic() - began < 60
+    ):
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -335,7 +443,13 @@ def test_processes_make_the_same_bytes_as_one(tmp_path: Path) -> None:
     source = open_dataset(write(tmp_path / "a", n=6))
     convert_dataset(source, tmp_path / "b", Target(codec="h264"))
     calls: list[tuple[int, int]] = []
-    convert_dataset(source, tmp_path / "c", Target(codec="h264"), workers=2, progress=lambda done, total: calls.append((done, total)))
+    convert_dataset(
+        source,
+        tmp_path / "c",
+        Target(codec="h264"),
+        workers=2,
+        progress=lambda done, total: calls.append((done, total)),
+    )
     assert tree(tmp_path / "b") == tree(tmp_path / "c")
     assert calls == [(k, 6) for k in range(1, 7)]
 

@@ -24,7 +24,10 @@ ALOHA = KeyMap(rate_hz=50.0)
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_act_files_are_episodes_in_the_order_of_their_numbers(compressed: bool, tmp_path: Path) -> None:
-    made = {k: write_act(tmp_path / f"episode_{k}.hdf5", seed=k, length=5 + k, compressed=compressed) for k in (10, 9, 2)}
+    made = {
+        k: write_act(tmp_path / f"episode_{k}.hdf5", seed=k, length=5 + k, compressed=compressed)
+        for k in (10, 9, 2)
+    }
     dataset = open_dataset(tmp_path, ALOHA)
     assert [e.data.name for e in dataset.entries] == ["episode_2.hdf5", "episode_9.hdf5", "episode_10.hdf5"]
     assert dataset.spec.cameras == ("cam_high", "cam_low")
@@ -83,7 +86,9 @@ def test_a_controller_that_is_not_understood_leaves_the_units_unknown(tmp_path: 
 def test_the_frame_cache_and_the_checks_work_on_files(tmp_path: Path) -> None:
     made = write_robomimic(tmp_path / "demo.hdf5")
     table = load_frames(tmp_path / "demo.hdf5")
-    np.testing.assert_array_equal(table.images["agentview"], np.concatenate([d["images"]["agentview"] for d in made]))
+    np.testing.assert_array_equal(
+        table.images["agentview"], np.concatenate([d["images"]["agentview"] for d in made])
+    )
     load_frames(tmp_path / "demo.hdf5", progress=lambda done, total: pytest.fail("decoded twice"))
     fingerprint = open_dataset(tmp_path / "demo.hdf5").fingerprint
     with h5py.File(tmp_path / "demo.hdf5", "a") as file:
@@ -94,16 +99,30 @@ def test_the_frame_cache_and_the_checks_work_on_files(tmp_path: Path) -> None:
 
 def test_a_state_is_built_from_the_keys_the_map_names(tmp_path: Path) -> None:
     made = write_robomimic(tmp_path / "demo.hdf5")
-    keys = (("obs/robot0_gripper_qpos", "state"), ("obs/robot0_eef_pos", "state"), ("obs/agentview_image", "front"))
+    keys = (
+        ("obs/robot0_gripper_qpos", "state"),
+        ("obs/robot0_eef_pos", "state"),
+        ("obs/agentview_image", "front"),
+    )
     dataset = open_dataset(tmp_path / "demo.hdf5", KeyMap(keys=keys))
-    np.testing.assert_array_equal(dataset.episode(0).state, np.concatenate([made[0]["gripper_qpos"], made[0]["eef_pos"]], axis=1).astype(np.float32))
-    assert dataset.spec.state_spec.names[:3] == ("robot0_gripper_qpos_0", "robot0_gripper_qpos_1", "robot0_eef_pos_0")
+    np.testing.assert_array_equal(
+        dataset.episode(0).state,
+        np.concatenate([made[0]["gripper_qpos"], made[0]["eef_pos"]], axis=1).astype(np.float32),
+    )
+    assert dataset.spec.state_spec.names[:3] == (
+        "robot0_gripper_qpos_0",
+        "robot0_gripper_qpos_1",
+        "robot0_eef_pos_0",
+    )
     assert dataset.spec.cameras == ("front",)
 
 
 def test_a_layout_of_ones_own_is_read_by_a_map(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    arms, images = rng.normal(size=(2, 3, 8, 7)).astype(np.float32), rng.integers(0, 255, (3, 8, 16, 24, 3), dtype=np.uint8)
+    arms, images = (
+        rng.normal(size=(2, 3, 8, 7)).astype(np.float32),
+        rng.integers(0, 255, (3, 8, 16, 24, 3), dtype=np.uint8),
+    )
     for k in range(3):
         with h5py.File(tmp_path / f"take{k}.h5", "w") as file:
             file["qaction/left"], file["qpos/left"] = arms[0, k], arms[1, k]
@@ -111,7 +130,12 @@ def test_a_layout_of_ones_own_is_read_by_a_map(tmp_path: Path) -> None:
             file["sensors/depth"] = np.zeros((8, 16, 24), np.uint16)
     with pytest.raises(DataError, match="--map KEY=action"):
         open_dataset(tmp_path)
-    dataset = open_dataset(tmp_path, KeyMap(keys=(("qaction/left", "action"), ("qpos/left", "state"), ("sensors/eye", "front")), rate_hz=15))
+    dataset = open_dataset(
+        tmp_path,
+        KeyMap(
+            keys=(("qaction/left", "action"), ("qpos/left", "state"), ("sensors/eye", "front")), rate_hz=15
+        ),
+    )
     assert (dataset.info.version, dataset.n_episodes, dataset.spec.cameras) == ("mapped hdf5", 3, ("front",))
     for k in range(3):
         episode = dataset.episode(k)
@@ -151,11 +175,20 @@ def _virtual(file: h5py.File) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (lambda r: (r / "episode_0.hdf5").write_bytes((r / "episode_0.hdf5").read_bytes()[:2000]), "cannot be read as HDF5"),
+    "truncated": (
+        lambda r: (r / "episode_0.hdf5").write_bytes((r / "episode_0.hdf5").read_bytes()[:2000]),
+        "cannot be read as HDF5",
+    ),
     "empty": (lambda r: (r / "episode_0.hdf5").write_bytes(b""), "0 bytes"),
-    "a pointer": (lambda r: (r / "episode_0.hdf5").write_text("version https://git-lfs.github.com/spec/v1\n"), "Git LFS"),
+    "a pointer": (
+        lambda r: (r / "episode_0.hdf5").write_text("version https://git-lfs.github.com/spec/v1\n"),
+        "Git LFS",
+    ),
     "another layout": (_edit(lambda f: f.move("action", "act")), "expected action and observations"),
-    "no frames": (_edit(lambda f: (f.__delitem__("action"), f.create_dataset("action", data=np.zeros((0, 14))))), "no frames"),
+    "no frames": (
+        _edit(lambda f: (f.__delitem__("action"), f.create_dataset("action", data=np.zeros((0, 14))))),
+        "no frames",
+    ),
     "fewer frames": (_edit(_shorter), "ends after 4 of 9 frames"),
     "a link outside": (_edit(_external), "link into another file"),
     "values outside": (_edit(_virtual), "lie in other files"),

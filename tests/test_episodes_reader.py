@@ -57,10 +57,24 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated parquet": (lambda r: _truncate(r / data_path(1)), "no readable Parquet"),
     "truncated index": (lambda r: _truncate(r / episodes_path(1)), "no readable Parquet"),
     "data gone": (lambda r: (r / data_path(1)).unlink(), "is missing"),
-    "pointer": (lambda r: (r / data_path(1)).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"), "Git LFS"),
-    "video pointer": (lambda r: (r / video_path(1, VIDEO)).write_text("version https://git-lfs.github.com/spec/v1\n"), "Git LFS"),
-    "path up": (lambda r: edit_info(r, data_path="../{chunk_index}/{file_index}.parquet"), "leaves the dataset folder"),
-    "absolute path": (lambda r: edit_info(r, data_path="/etc/{chunk_index}{file_index}"), "leaves the dataset folder"),
+    "pointer": (
+        lambda r: (r / data_path(1)).write_text(
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+        ),
+        "Git LFS",
+    ),
+    "video pointer": (
+        lambda r: (r / video_path(1, VIDEO)).write_text("version https://git-lfs.github.com/spec/v1\n"),
+        "Git LFS",
+    ),
+    "path up": (
+        lambda r: edit_info(r, data_path="../{chunk_index}/{file_index}.parquet"),
+        "leaves the dataset folder",
+    ),
+    "absolute path": (
+        lambda r: edit_info(r, data_path="/etc/{chunk_index}{file_index}"),
+        "leaves the dataset folder",
+    ),
     "format attack": (lambda r: edit_info(r, data_path="{chunk_index.__class__}"), "cannot be read"),
     "format bomb": (lambda r: edit_info(r, data_path="{chunk_index:0999999999d}"), "cannot be read"),
     "unknown version": (lambda r: edit_info(r, codebase_version="v9.9"), "codebase_version 'v9.9'"),
@@ -68,11 +82,16 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "not json": (lambda r: (r / "meta" / "info.json").write_text("{"), "not JSON"),
     "unfinished": (lambda r: (r / "meta" / "info.json").unlink(), "unfinished"),
     "endless rate": (
-        lambda r: (r / "meta" / "info.json").write_text((r / "meta" / "info.json").read_text().replace('"total_frames": ', '"total_frames": 1e999, "x": ')),
+        lambda r: (r / "meta" / "info.json").write_text(
+            (r / "meta" / "info.json").read_text().replace('"total_frames": ', '"total_frames": 1e999, "x": ')
+        ),
         "cannot be read",
     ),
     "a loop of links": (lambda r: _loop(r / data_path(1)), "leads nowhere|is missing"),
-    "a path with NUL": (lambda r: edit_info(r, data_path="data/\0{chunk_index}{file_index}"), "leads nowhere"),
+    "a path with NUL": (
+        lambda r: edit_info(r, data_path="data/\0{chunk_index}{file_index}"),
+        "leads nowhere",
+    ),
     "no features": (lambda r: edit_info(r, features={}), "none of the features"),
 }
 
@@ -232,7 +251,9 @@ def test_a_seal_that_was_rewritten_without_its_hash_is_not_believed(root: Path) 
     np.testing.assert_array_equal(load_frames(root).images["front"], honest)
 
 
-def test_a_cache_that_came_with_a_dataset_from_elsewhere_is_not_believed_whatever_its_seal_says(root: Path, tmp_path: Path) -> None:
+def test_a_cache_that_came_with_a_dataset_from_elsewhere_is_not_believed_whatever_its_seal_says(
+    root: Path, tmp_path: Path
+) -> None:
     """Other pixels, and a seal that fits them where they were made: only a file that was decoded here has this inode and time."""
     honest = np.array(load_frames(root).images["front"])
     cached = next((root / CACHE).rglob("front.npy"))
@@ -270,7 +291,9 @@ def test_a_cache_that_leads_somewhere_else_is_neither_written_nor_cleared_and_a_
 
 
 @pytest.mark.parametrize("how", [os.link, os.symlink])
-def test_finishing_numbers_no_file_that_is_somebody_elses_too(root: Path, tmp_path: Path, how: Callable[[Path, Path], None]) -> None:
+def test_finishing_numbers_no_file_that_is_somebody_elses_too(
+    root: Path, tmp_path: Path, how: Callable[[Path, Path], None]
+) -> None:
     """A copy by hard links, or a file that leads to another dataset: what is written in place would change that one."""
     other = tmp_path / "other"
     writer = EpisodeWriter(other, make_spec())
@@ -290,7 +313,9 @@ def test_finishing_numbers_no_file_that_is_somebody_elses_too(root: Path, tmp_pa
     assert open_dataset(other).n_episodes == 2
 
 
-def test_a_folder_that_cannot_be_written_caches_with_the_user(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_caches_with_the_user(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     (root / CACHE).write_text("no folder can be made here, whoever asks")
     first = load_frames(root)
@@ -300,7 +325,9 @@ def test_a_folder_that_cannot_be_written_caches_with_the_user(root: Path, tmp_pa
     np.testing.assert_array_equal(again.images["front"], first.images["front"])
 
 
-def test_where_no_cache_can_be_written_frames_stay_in_memory_if_they_fit(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_cache_can_be_written_frames_stay_in_memory_if_they_fit(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     (root / CACHE).write_text("")
@@ -314,7 +341,9 @@ def test_where_no_cache_can_be_written_frames_stay_in_memory_if_they_fit(root: P
 
 @pytest.mark.parametrize("codec", ["h264", "png"])
 @pytest.mark.parametrize("in_flight", [1, 5 * 16 * 24 * 3, 1 << 28])
-def test_long_episodes_are_decoded_in_blocks_and_short_ones_ahead(codec: str, in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_episodes_are_decoded_in_blocks_and_short_ones_ahead(
+    codec: str, in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = EpisodeWriter(tmp_path / "d", make_spec(codec=codec))
     for k in range(3):
         writer.write(k, make_episode(k, 23 + k))
@@ -329,7 +358,9 @@ def test_long_episodes_are_decoded_in_blocks_and_short_ones_ahead(codec: str, in
 
 @settings(max_examples=20)
 @given(start=st.integers(0, 44), count=st.integers(1, 45), codec=st.sampled_from(["h264", "png"]))
-def test_frames_can_be_decoded_from_anywhere(start: int, count: int, codec: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_frames_can_be_decoded_from_anywhere(
+    start: int, count: int, codec: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     home = tmp_path_factory.getbasetemp() / f"anywhere-{codec}"
     if not home.exists():
         writer = EpisodeWriter(home, make_spec(codec=codec))
@@ -387,7 +418,9 @@ def test_videos_can_be_joined_by_other_tools_as_the_container_demands(codec: str
         for path in paths:
             with av.open(str(path)) as container:
                 first = bytes(next(container.demux(video=0)))
-            assert int.from_bytes(first[:4], "big") + 4 <= len(first) < 1 << 24, "a NAL unit in MP4 begins with its length"
+            assert int.from_bytes(first[:4], "big") + 4 <= len(first) < 1 << 24, (
+                "a NAL unit in MP4 begins with its length"
+            )
             assert first[:4] != b"\0\0\0\1"
     listed = tmp_path / "list.ffconcat"
     listed.write_text("ffconcat version 1.0\n" + "".join(f"file '{path}'\n" for path in paths))
@@ -400,7 +433,9 @@ def test_an_episode_whose_vectors_have_another_width_than_the_dataset_is_named(r
     file = root / data_path(1)
     table = pq.read_table(file)
     at = table.column_names.index("observation.state")
-    narrow = pa.array([row[:1] for row in table["observation.state"].to_pylist()], type=pa.list_(pa.float32()))
+    narrow = pa.array(
+        [row[:1] for row in table["observation.state"].to_pylist()], type=pa.list_(pa.float32())
+    )
     pq.write_table(table.set_column(at, "observation.state", narrow), file)
     dataset = open_dataset(root)
     assert len(dataset.episode(0).state)

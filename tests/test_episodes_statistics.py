@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from simgap.episodes.statistics.exact import QUANTILES, STATISTICS, StreamingStatistics, column_statistics, exact_statistics, image_histogram, image_statistics
+from simgap.episodes.statistics.exact import (
+    QUANTILES,
+    STATISTICS,
+    StreamingStatistics,
+    column_statistics,
+    exact_statistics,
+    image_histogram,
+    image_statistics,
+)
 from simgap.episodes.statistics.selection import key_values, order_keys, select
 from simgap.errors import DataError
 
@@ -37,13 +45,19 @@ def require_equal(found: dict[str, list[float]], rows: NDArray) -> None:  # type
 
 
 def rows_of(kind: type, n: int, width: int) -> st.SearchStrategy[NDArray]:  # type: ignore[type-arg]
-    elements = {"allow_nan": False, "allow_infinity": False, "min_value": -1e4, "max_value": 1e4} if issubclass(kind, np.floating) else {}
+    elements = (
+        {"allow_nan": False, "allow_infinity": False, "min_value": -1e4, "max_value": 1e4}
+        if issubclass(kind, np.floating)
+        else {}
+    )
     return npst.arrays(kind, (n, width), elements=npst.from_dtype(np.dtype(kind), **elements))  # type: ignore[arg-type]
 
 
 @settings(max_examples=60)
 @given(data=st.data(), kind=st.sampled_from(KINDS), n=st.integers(1, 40), width=st.integers(1, 3))
-def test_streamed_statistics_are_those_of_the_pooled_rows_however_they_come(data: st.DataObject, kind: type, n: int, width: int) -> None:
+def test_streamed_statistics_are_those_of_the_pooled_rows_however_they_come(
+    data: st.DataObject, kind: type, n: int, width: int
+) -> None:
     rows = data.draw(rows_of(kind, n, width))
     cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
     with StreamingStatistics() as whole, StreamingStatistics() as left, StreamingStatistics() as right:
@@ -69,7 +83,15 @@ def test_statistics_in_memory_are_numpys(rows: NDArray[np.float32]) -> None:
 @settings(max_examples=60)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_keys_have_the_order_of_their_numbers_and_lead_back_to_them(data: st.DataObject, kind: type) -> None:
-    numbers = data.draw(npst.arrays(kind, 12, elements=npst.from_dtype(np.dtype(kind), **({"allow_nan": False} if issubclass(kind, np.floating) else {}))))
+    numbers = data.draw(
+        npst.arrays(
+            kind,
+            12,
+            elements=npst.from_dtype(
+                np.dtype(kind), **({"allow_nan": False} if issubclass(kind, np.floating) else {})
+            ),
+        )
+    )
     keys = order_keys(numbers)
     assert keys.dtype.kind == "u"
     np.testing.assert_array_equal(key_values(np.sort(keys), np.dtype(kind)), np.sort(numbers))
@@ -88,7 +110,8 @@ def test_every_rank_can_be_selected() -> None:
 
 def test_a_million_rows_take_no_more_memory_than_a_few_batches() -> None:
     rng = np.random.default_rng(1)
-    parts = [rng.normal(3.0, 0.5, (50_000, 6)).astype(np.float32) for _ in range(4)]  # 5 MB, seen five times each: 24 MB in all
+    # 5 MB, seen five times each: 24 MB in all
+    parts = [rng.normal(3.0, 0.5, (50_000, 6)).astype(np.float32) for _ in range(4)]
     tracemalloc.start()
     with StreamingStatistics() as stream:
         for k in range(20):
@@ -154,12 +177,20 @@ def test_rows_of_another_width_or_kind_are_refused(other: NDArray) -> None:  # t
 
 
 @settings(max_examples=25)
-@given(frames=npst.arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.just(3))))
+@given(
+    frames=npst.arrays(
+        np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.just(3))
+    )
+)
 def test_pooled_histograms_give_the_statistics_of_all_pixels(frames: NDArray[np.uint8]) -> None:
     histogram = image_histogram(frames)
-    np.testing.assert_array_equal(histogram, np.stack([np.bincount(frames[..., c].ravel(), minlength=256) for c in range(3)]))
+    np.testing.assert_array_equal(
+        histogram, np.stack([np.bincount(frames[..., c].ravel(), minlength=256) for c in range(3)])
+    )
     np.testing.assert_array_equal(image_histogram(frames[:, ::-1]), histogram)
     found = image_statistics(histogram + image_histogram(frames[:1]), len(frames) + 1)
     pixels = np.concatenate([frames, frames[:1]]).reshape(-1, 3) / 255.0
     for name, wanted in numpy_statistics(pixels).items():
-        np.testing.assert_allclose(np.array(found[name]), wanted.reshape(3, 1, 1), rtol=1e-12, atol=1e-15, err_msg=name)
+        np.testing.assert_allclose(
+            np.array(found[name]), wanted.reshape(3, 1, 1), rtol=1e-12, atol=1e-15, err_msg=name
+        )

@@ -37,7 +37,10 @@ RATE_HZ = 20.0
 
 
 def make_spec(cameras: tuple[str, ...] = ("front",), codec: str = "h264", **changes: Any) -> DatasetSpec:
-    dimensions = tuple(Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper") for j in SO101_JOINTS)
+    dimensions = tuple(
+        Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper")
+        for j in SO101_JOINTS
+    )
     vector = VectorSpec(dimensions=dimensions, rate_hz=RATE_HZ)
     fields: dict[str, Any] = {
         "name": "test",
@@ -53,10 +56,15 @@ def make_spec(cameras: tuple[str, ...] = ("front",), codec: str = "h264", **chan
     return DatasetSpec(**(fields | changes))
 
 
-def make_episode(seed: int, length: int = 12, cameras: tuple[str, ...] = ("front",), **changes: Any) -> Episode:
+def make_episode(
+    seed: int, length: int = 12, cameras: tuple[str, ...] = ("front",), **changes: Any
+) -> Episode:
     rng = np.random.default_rng(seed)
     action, state = rng.normal(size=(2, length, 6)).astype(np.float32)
-    images = {c: np.repeat(rng.integers(0, 255, (length, 1, 1, 3), dtype=np.uint8), 16, axis=1).repeat(24, axis=2) for c in cameras}
+    images = {
+        c: np.repeat(rng.integers(0, 255, (length, 1, 1, 3), dtype=np.uint8), 16, axis=1).repeat(24, axis=2)
+        for c in cameras
+    }
     fields: dict[str, Any] = {
         "images": images,
         "state": state,
@@ -66,7 +74,11 @@ def make_episode(seed: int, length: int = 12, cameras: tuple[str, ...] = ("front
         "task": f"task {seed % 2}",
         "seed": seed,
         "factors": {"mass_kg": float(rng.uniform())},
-        "extras": {"executed": action * np.float32(0.5), "age_s": rng.uniform(size=length), "is_clipped": rng.uniform(size=length) < 0.5},
+        "extras": {
+            "executed": action * np.float32(0.5),
+            "age_s": rng.uniform(size=length),
+            "is_clipped": rng.uniform(size=length) < 0.5,
+        },
     }
     return Episode(**(fields | changes))
 
@@ -92,7 +104,12 @@ def test_an_episode_comes_back_as_it_went_in(tmp_path: Path, codec: str) -> None
         np.testing.assert_array_equal(got.action, wanted.action)
         np.testing.assert_array_equal(got.state, wanted.state)
         np.testing.assert_array_equal(got.time_s, wanted.time_s)
-        assert (got.outcome, got.task, got.seed, got.factors) == (wanted.outcome, wanted.task, wanted.seed, wanted.factors)
+        assert (got.outcome, got.task, got.seed, got.factors) == (
+            wanted.outcome,
+            wanted.task,
+            wanted.seed,
+            wanted.factors,
+        )
         assert got.extras.keys() == wanted.extras.keys()
         for name, values in wanted.extras.items():
             np.testing.assert_array_equal(got.extras[name], values)
@@ -103,7 +120,9 @@ def test_an_episode_comes_back_as_it_went_in(tmp_path: Path, codec: str) -> None
 
 @settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), order=st.randoms(use_true_random=False))
-def test_the_order_of_writing_does_not_change_a_byte(lengths: list[int], order: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_order_of_writing_does_not_change_a_byte(
+    lengths: list[int], order: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     root = tmp_path_factory.mktemp("order")
     episodes = [make_episode(k, n, ()) for k, n in enumerate(lengths)]
     shuffled = list(range(len(episodes)))
@@ -150,7 +169,9 @@ def test_finishing_twice_changes_nothing_and_more_episodes_may_follow(tmp_path: 
     assert open_dataset(tmp_path).n_episodes == 2
 
 
-def test_an_old_info_file_that_comes_back_after_a_crash_does_not_make_a_dataset_finished(tmp_path: Path) -> None:
+def test_an_old_info_file_that_comes_back_after_a_crash_does_not_make_a_dataset_finished(
+    tmp_path: Path,
+) -> None:
     writer = EpisodeWriter(tmp_path, make_spec(()))
     assert not writer.is_finished()
     writer.write(0, make_episode(0, 5, ()))
@@ -168,7 +189,10 @@ def test_an_old_info_file_that_comes_back_after_a_crash_does_not_make_a_dataset_
 def test_episode_one_thousand_opens_the_second_chunk() -> None:
     assert data_path(999) == "data/chunk-000/file-999.parquet"
     assert data_path(1000) == "data/chunk-001/file-000.parquet"
-    assert video_path(2001, "observation.images.front") == "videos/observation.images.front/chunk-002/file-001.mp4"
+    assert (
+        video_path(2001, "observation.images.front")
+        == "videos/observation.images.front/chunk-002/file-001.mp4"
+    )
 
 
 def test_another_spec_or_stamp_is_refused_by_name(tmp_path: Path) -> None:
@@ -178,7 +202,9 @@ def test_another_spec_or_stamp_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rate_hz is 20\.0 on disk and 10\.0 now"):
         EpisodeWriter(tmp_path, slower)
     with pytest.raises(DataError, match=r"stamp\.engine"):
-        EpisodeWriter(tmp_path, make_spec(stamp=Stamp(kind="dataset", fields={"engine": "other", "horizon_steps": 40})))
+        EpisodeWriter(
+            tmp_path, make_spec(stamp=Stamp(kind="dataset", fields={"engine": "other", "horizon_steps": 40}))
+        )
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
@@ -200,7 +226,9 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         ({"seed": 2**70}, "64 bits"),
     ],
 )
-def test_an_episode_that_does_not_fit_the_spec_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_an_episode_that_does_not_fit_the_spec_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     writer = EpisodeWriter(tmp_path, make_spec())
     with pytest.raises(DataError, match=words):
         writer.write(0, replace(make_episode(0), **changes))
@@ -268,10 +296,15 @@ def test_several_processes_write_one_dataset(tmp_path: Path) -> None:
         worker.join(60)
         assert worker.exitcode == 0
     _work(tmp_path / "s", list(range(8)))
-    assert EpisodeWriter(tmp_path / "p", make_spec()).finish() == EpisodeWriter(tmp_path / "s", make_spec()).finish()
+    assert (
+        EpisodeWriter(tmp_path / "p", make_spec()).finish()
+        == EpisodeWriter(tmp_path / "s", make_spec()).finish()
+    )
 
 
-def test_a_folder_claimed_by_another_worker_in_the_same_moment_is_no_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_claimed_by_another_worker_in_the_same_moment_is_no_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = store._holds_something
 
     def late(root: Path) -> bool:
@@ -365,7 +398,12 @@ def test_stored_statistics_are_those_of_the_pooled_frames(tmp_path: Path) -> Non
     np.testing.assert_allclose(stats["action"]["std"], action.std(axis=0))
     pixels = np.concatenate([e.images["front"] for e in episodes]).reshape(-1, 3) / 255.0
     images = stats["observation.images.front"]
-    for name, wanted in (("mean", pixels.mean(0)), ("std", pixels.std(0)), ("min", pixels.min(0)), ("q10", np.quantile(pixels, 0.1, axis=0))):
+    for name, wanted in (
+        ("mean", pixels.mean(0)),
+        ("std", pixels.std(0)),
+        ("min", pixels.min(0)),
+        ("q10", np.quantile(pixels, 0.1, axis=0)),
+    ):
         np.testing.assert_allclose(np.array(images[name]).reshape(-1), wanted, rtol=1e-9)
     assert images["count"] == [5 + 25 + 45]
 
@@ -389,7 +427,9 @@ def test_a_codec_has_its_encoding_and_the_info_names_both(tmp_path: Path) -> Non
         assert writer.spec.encoding == ENCODINGS[codec]
         writer.write(0, make_episode(0))
         writer.finish()
-        info = json.loads((tmp_path / codec / "meta/info.json").read_text())["features"]["observation.images.front"]["info"]
+        info = json.loads((tmp_path / codec / "meta/info.json").read_text())["features"][
+            "observation.images.front"
+        ]["info"]
         assert info["video.codec"] == codec
         assert info["video.preset"] == ENCODINGS[codec].preset
     with pytest.raises(DataError, match="unknown codec 'hevc'; known: h264, av1, png"):
@@ -398,7 +438,9 @@ def test_a_codec_has_its_encoding_and_the_info_names_both(tmp_path: Path) -> Non
         Encoding(qp=10, crf=10)
 
 
-@pytest.mark.parametrize("encoding", [Encoding(), Encoding(crf=20), Encoding(qp=30, preset="veryfast", keyframe_every=4)])
+@pytest.mark.parametrize(
+    "encoding", [Encoding(), Encoding(crf=20), Encoding(qp=30, preset="veryfast", keyframe_every=4)]
+)
 def test_a_spec_reads_back_with_its_encoding(encoding: Encoding) -> None:
     spec = make_spec(encoding=encoding)
     assert DatasetSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -462,9 +504,15 @@ PLACES = [data_path, episodes_path, lambda k: video_path(k, "observation.images.
 
 @pytest.mark.parametrize(
     ("spoil", "place"),
-    [pytest.param(s, p, marks=() if i == j else pytest.mark.slow) for i, s in enumerate(SPOILS) for j, p in enumerate(PLACES)],
+    [
+        pytest.param(s, p, marks=() if i == j else pytest.mark.slow)
+        for i, s in enumerate(SPOILS)
+        for j, p in enumerate(PLACES)
+    ],
 )
-def test_after_a_crash_of_the_machine_spoiled_episodes_are_written_again(tmp_path: Path, spoil: Any, place: Any) -> None:
+def test_after_a_crash_of_the_machine_spoiled_episodes_are_written_again(
+    tmp_path: Path, spoil: Any, place: Any
+) -> None:
     root = tmp_path / "killed"
     mark = killed_in_a_group(root)
     _, _, host, _, pid, end = mark.name.split(".")
@@ -537,7 +585,9 @@ def test_numbers_are_overwritten_only_where_they_lie_as_we_left_them(tmp_path: P
 
 @settings(max_examples=8)
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=6), at_once=st.integers(1, 3))
-def test_stored_statistics_do_not_depend_on_how_many_episodes_are_in_memory(lengths: list[int], at_once: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_stored_statistics_do_not_depend_on_how_many_episodes_are_in_memory(
+    lengths: list[int], at_once: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     root = tmp_path_factory.mktemp("pooled")
     episodes = [make_episode(k, n, ()) for k, n in enumerate(lengths)]
     writer = EpisodeWriter(root, make_spec(()))

@@ -18,7 +18,10 @@ from simgap.policies.probe import AgeProbe, expected_age, probe_deltas, probe_ex
 
 SPEC = ActionSpec(
     rate_hz=20.0,
-    dimensions=(Dimension(name="a.pos", unit=Unit.DEG, low=-100.0, high=100.0), Dimension(name="g.pos", unit=Unit.PERCENT, low=0, high=100, is_gripper=True)),
+    dimensions=(
+        Dimension(name="a.pos", unit=Unit.DEG, low=-100.0, high=100.0),
+        Dimension(name="g.pos", unit=Unit.PERCENT, low=0, high=100, is_gripper=True),
+    ),
 )
 MODES = (
     "latest",
@@ -32,14 +35,22 @@ MODES = (
     "receding(4, lead=2)",
     "receding(4, delay=2)",
 )
-REAL_TIME = ("real_time(4)", "real_time(4, delay=2)", "real_time(3, delay=3)", "receding(4, delay=4)", "receding(1, delay=1)")
+REAL_TIME = (
+    "real_time(4)",
+    "real_time(4, delay=2)",
+    "real_time(3, delay=3)",
+    "receding(4, delay=4)",
+    "receding(1, delay=1)",
+)
 
 
 def build(text: str, chunk: int) -> Executor:
     return parse_executor(text).build(AgeProbe.action_spec, chunk)
 
 
-@pytest.mark.parametrize("text", [*MODES, "latest(lead=3)", "whole_chunk(lead=2)", "ensemble(0.01, lead=1)", *REAL_TIME])
+@pytest.mark.parametrize(
+    "text", [*MODES, "latest(lead=3)", "whole_chunk(lead=2)", "ensemble(0.01, lead=1)", *REAL_TIME]
+)
 def test_every_mode_is_exact_on_the_age_probe(text: str) -> None:
     report = probe_executor(build(text, 8), parse_executor(text), 8)
     assert report.faults == ()
@@ -69,7 +80,13 @@ TEXTS = {
     Mode.RECEDING: ("receding(4)", "receding(3)"),
     Mode.ENSEMBLE: ("ensemble(0.1)", "ensemble(-0.01)"),
 }
-PLANTED = [(name, text) for name, bug in EXECUTION_BUGS.items() if bug.fault != "deltas" for mode in bug.modes for text in TEXTS[mode]]
+PLANTED = [
+    (name, text)
+    for name, bug in EXECUTION_BUGS.items()
+    if bug.fault != "deltas"
+    for mode in bug.modes
+    for text in TEXTS[mode]
+]
 
 
 @pytest.mark.parametrize(("name", "text"), PLANTED)
@@ -122,7 +139,9 @@ def test_the_gripper_takes_the_newest_prediction_and_the_rest_the_mean() -> None
 
 
 def test_averaging_delta_actions_is_refused() -> None:
-    delta = replace(SPEC, dimensions=(replace(SPEC.dimensions[0], reference=Reference.DELTA), SPEC.dimensions[1]))
+    delta = replace(
+        SPEC, dimensions=(replace(SPEC.dimensions[0], reference=Reference.DELTA), SPEC.dimensions[1])
+    )
     with pytest.raises(ConventionError, match=r"a\.pos"):
         parse_executor("ensemble(0.1)").build(delta, 8)
     parse_executor("receding(4)").build(delta, 8)
@@ -235,7 +254,9 @@ def test_a_chunk_too_short_for_its_executor_is_refused() -> None:
 def test_specs_build_the_executor_they_name() -> None:
     assert isinstance(parse_executor("whole_chunk").build(SPEC, 8), SingleChunkExecutor)
     assert isinstance(parse_executor("real_time(3, delay=1)").build(SPEC, 8), DelayedExecutor)
-    assert isinstance(ExecutorSpec(mode=parse_executor("ensemble(0.1)").mode, decay=0.1).build(SPEC, 8), EnsembleExecutor)
+    assert isinstance(
+        ExecutorSpec(mode=parse_executor("ensemble(0.1)").mode, decay=0.1).build(SPEC, 8), EnsembleExecutor
+    )
 
 
 def test_a_delayed_chunk_is_used_when_it_arrives_and_the_one_before_until_then() -> None:
@@ -271,7 +292,10 @@ def test_the_prefix_is_the_rest_of_the_chunk_before_at_the_steps_of_the_new_one(
 
 
 def test_a_policy_that_cannot_go_on_from_a_prefix_is_refused_before_anything_runs() -> None:
-    with pytest.raises(UsageError, match=r"real_time\(4, delay=2\) wants .* use receding\(4, delay=2\), or train with --head flow"):
+    with pytest.raises(
+        UsageError,
+        match=r"real_time\(4, delay=2\) wants .* use receding\(4, delay=2\), or train with --head flow",
+    ):
         require_executable(AgeProbe(8), parse_executor("real_time(4, delay=2)"))
     require_executable(AgeProbe(8), parse_executor("receding(4, delay=2)"))
 
@@ -280,7 +304,15 @@ def test_the_executor_is_hashed_with_the_policy() -> None:
     from test_policies_checkpoint import make_card
 
     card = make_card()
-    texts = ("latest", "receding(3)", "receding(4)", "receding(4, delay=1)", "real_time(4, delay=1)", "ensemble(0.1)", "ensemble(-0.1)")
+    texts = (
+        "latest",
+        "receding(3)",
+        "receding(4)",
+        "receding(4, delay=1)",
+        "real_time(4, delay=1)",
+        "ensemble(0.1)",
+        "ensemble(-0.1)",
+    )
     hashes = {card.tested_hash(parse_executor(t)) for t in texts}
     assert len(hashes) == len(texts)
     assert card.hash not in hashes

@@ -28,7 +28,11 @@ def checked(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
 
 
 def alarms(document: dict[str, Any]) -> list[str]:
-    return [f"{f['severity']} {f['code']}: {f['sentence']}" for f in document.get("findings", ()) if f["severity"] != "note"]
+    return [
+        f"{f['severity']} {f['code']}: {f['sentence']}"
+        for f in document.get("findings", ())
+        if f["severity"] != "note"
+    ]
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in HOSTS])
@@ -37,7 +41,10 @@ def test_a_healthy_recording_is_clean(name: str, tmp_path: Path, capsys: pytest.
     assert (code, alarms(document)) == (0, [])
 
 
-@pytest.mark.parametrize("known", [pytest.param(k, id=k.path, marks=() if k.path.startswith("cases") else pytest.mark.slow) for k in KNOWN])
+@pytest.mark.parametrize(
+    "known",
+    [pytest.param(k, id=k.path, marks=() if k.path.startswith("cases") else pytest.mark.slow) for k in KNOWN],
+)
 def test_a_public_set_is_judged_as_what_it_is(known: Known, capsys: pytest.CaptureFixture[str]) -> None:
     if not known.root.exists():
         pytest.skip(f"{known.root} is not here")
@@ -55,6 +62,8 @@ def test_a_public_set_is_judged_as_what_it_is(known: Known, capsys: pytest.Captu
 def test_the_page_lists_every_healthy_set_and_no_alarm() -> None:
     page = (Path(__file__).parent.parent / "docs" / "studies" / "false-alarms.md").read_text(encoding="utf-8")
     healthy = [*HOSTS, *(k.path for k in KNOWN if k.is_healthy)]
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    rows = {
+        line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")
+    }
     assert [n for n in healthy if n not in rows] == [], "make it again: python benchmarks/false_alarms.py"
     assert [n for n in healthy if " | nothing | " not in rows[n]] == []

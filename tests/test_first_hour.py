@@ -28,11 +28,20 @@ def test_every_public_name_is_there_and_importing_simgap_loads_nothing_heavy() -
         assert getattr(simgap, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'certify'"):
         _ = simgap.certify
-    script = "import sys, simgap; print([m for m in ('numpy', 'torch', 'mujoco', 'pyarrow') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    script = (
+        "import sys, simgap; print([m for m in ('numpy', 'torch', 'mujoco', 'pyarrow') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
-def test_videos_of_failures_have_a_page_that_names_each_and_escapes_what_an_env_calls_it(tmp_path: Path) -> None:
+def test_videos_of_failures_have_a_page_that_names_each_and_escapes_what_an_env_calls_it(
+    tmp_path: Path,
+) -> None:
     film = {"front": np.zeros((3, 32, 32, 3), np.uint8)}
     failed = RolloutRecord(
         seed=7,

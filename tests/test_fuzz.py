@@ -1,6 +1,7 @@
 """Every reader against files that were changed by structure: one line and an exit code, whatever a file holds; nothing else is touched.
 
-A hundred cases run in this process; the thorough suite runs a thousand in processes of their own, which may not die, hang or grow.
+A hundred cases run in this process; the thorough suite runs a thousand in processes of their own, which may
+not die, hang or grow.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ def test_a_hundred_changed_files_end_in_one_line_each(built: dict[str, Path], tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_a_thousand_changed_files_neither_kill_nor_hang_nor_grow(group: int, built: dict[str, Path], tmp_path: Path) -> None:
+def test_a_thousand_changed_files_neither_kill_nor_hang_nor_grow(
+    group: int, built: dict[str, Path], tmp_path: Path
+) -> None:
     each = MANY // GROUPS
-    assert complaints(built, range(1000 + group * each, 1000 + (group + 1) * each), tmp_path, apart=True) == []
+    assert (
+        complaints(built, range(1000 + group * each, 1000 + (group + 1) * each), tmp_path, apart=True) == []
+    )

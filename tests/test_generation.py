@@ -50,14 +50,21 @@ def test_workers_make_the_same_bytes_as_one_process(straight: Path, tmp_path: Pa
 
 def test_another_seed_makes_other_episodes(straight: Path, tmp_path: Path) -> None:
     other = generate(replace(SPEC, seed=4, episodes=1), tmp_path / "data", workers=0)
-    assert not np.array_equal(open_dataset(other.root).episode(0, images=False).state[:5], open_dataset(straight).episode(0, images=False).state[:5])
+    assert not np.array_equal(
+        open_dataset(other.root).episode(0, images=False).state[:5],
+        open_dataset(straight).episode(0, images=False).state[:5],
+    )
 
 
 def test_more_episodes_begin_with_the_same_ones() -> None:
-    assert [seed_of(Purpose.TRAIN, 3, i) for i in range(5)] == [seed_of(Purpose.TRAIN, 3, i) for i in range(50)][:5]
+    assert [seed_of(Purpose.TRAIN, 3, i) for i in range(5)] == [
+        seed_of(Purpose.TRAIN, 3, i) for i in range(50)
+    ][:5]
 
 
-def test_a_run_killed_with_its_workers_at_work_resumes_to_the_same_bytes(straight: Path, tmp_path: Path) -> None:
+def test_a_run_killed_with_its_workers_at_work_resumes_to_the_same_bytes(
+    straight: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "run.py"
     script.write_text(f"""
 import os
@@ -73,7 +80,9 @@ if __name__ == "__main__":
     assert subprocess.run([sys.executable, str(script)], check=False).returncode == -signal.SIGKILL
     assert not (tmp_path / "data/meta/info.json").exists()
     seen: list[tuple[int, int]] = []
-    report = generate(SPEC, tmp_path / "data", workers=0, progress=lambda done, total: seen.append((done, total)))
+    report = generate(
+        SPEC, tmp_path / "data", workers=0, progress=lambda done, total: seen.append((done, total))
+    )
     assert 1 <= seen[0][0] <= SPEC.episodes  # the workers may have been done with all before the end came
     assert seen[-1] == (SPEC.episodes, SPEC.episodes)
     assert report.attempts < SPEC.episodes
@@ -87,8 +96,19 @@ def test_a_finished_run_is_returned_without_another_attempt(straight: Path) -> N
     assert hashes(straight) == before
 
 
-@pytest.mark.parametrize("change", [{"seed": 4}, {"noise_deg": 0.5}, {"ranges": ARM_PRESETS["shifted"]}, {"image_size": 64}, {"purpose": Purpose.TARGET}])
-def test_a_folder_of_another_spec_is_refused_with_the_difference(change: dict[str, object], straight: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 4},
+        {"noise_deg": 0.5},
+        {"ranges": ARM_PRESETS["shifted"]},
+        {"image_size": 64},
+        {"purpose": Purpose.TARGET},
+    ],
+)
+def test_a_folder_of_another_spec_is_refused_with_the_difference(
+    change: dict[str, object], straight: Path
+) -> None:
     with pytest.raises(DataError, match=r"another spec: .* on disk and .* now"):
         generate(replace(SPEC, **change), straight, workers=0)  # type: ignore[arg-type]
 
@@ -104,7 +124,9 @@ def test_only_successes_are_kept_and_the_label_is_clean(straight: Path) -> None:
         assert episode.factors == pytest.approx(condition(episode.seed))
 
 
-def test_failed_and_abstained_attempts_are_counted_by_reason_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_and_abstained_attempts_are_counted_by_reason_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
     honest = roll_teacher
 
@@ -133,7 +155,9 @@ def test_a_finished_dataset_grows_to_the_bytes_of_a_longer_run(straight: Path, t
     short = generate(replace(SPEC, episodes=2), tmp_path / "data", workers=0)
     assert (short.episodes, short.attempts) == (2, 2)
     seen: list[tuple[int, int]] = []
-    longer = generate(SPEC, tmp_path / "data", workers=0, progress=lambda done, total: seen.append((done, total)))
+    longer = generate(
+        SPEC, tmp_path / "data", workers=0, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(2, 4), (3, 4), (4, 4)]
     assert (longer.episodes, longer.attempts) == (4, 2)
     assert longer.frames_made == longer.frames - short.frames
@@ -147,12 +171,17 @@ def test_a_finished_dataset_grows_to_the_bytes_of_a_longer_run(straight: Path, t
 def test_some_cameras_see_what_they_see_among_all(straight: Path, tmp_path: Path) -> None:
     png, both = replace(SPEC, episodes=1, codec="png"), ("wrist", "front")
     whole, part, named = (
-        open_dataset(generate(replace(png, cameras=cameras), tmp_path / "-".join(("c", *cameras)), workers=0).root) for cameras in ((), ("wrist",), both)
+        open_dataset(
+            generate(replace(png, cameras=cameras), tmp_path / "-".join(("c", *cameras)), workers=0).root
+        )
+        for cameras in ((), ("wrist",), both)
     )
     assert part.spec.cameras == ("wrist",)
     assert whole.spec.cameras == named.spec.cameras == ("front", "wrist")
     np.testing.assert_array_equal(part.episode(0).images["wrist"], whole.episode(0).images["wrist"])
-    np.testing.assert_array_equal(part.episode(0).action, open_dataset(straight).episode(0, images=False).action)
+    np.testing.assert_array_equal(
+        part.episode(0).action, open_dataset(straight).episode(0, images=False).action
+    )
     with pytest.raises(UsageError, match=r"no camera 'wrists'; did you mean 'wrist'"):
         generate(replace(SPEC, cameras=("wrists",)), tmp_path / "d", workers=0)
     with pytest.raises(UsageError, match="named twice"):
@@ -205,7 +234,9 @@ def plain_x264(frames: NDArray[np.uint8]) -> bytes:
 
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=20, options={"preset": "ultrafast", "crf": "16", "g": "10", "bf": "0"})
+        stream = container.add_stream(
+            "libx264", rate=20, options={"preset": "ultrafast", "crf": "16", "g": "10", "bf": "0"}
+        )
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         for image in frames:
@@ -251,14 +282,35 @@ def test_sensor_noise_has_its_spread_no_bias_and_its_seed() -> None:
 def test_the_command_takes_cameras_and_codec_and_adds_to_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["generate", "arm-pick", "--size", "32", "--cameras", "wrist", "--codec", "av1", "--workers", "0", "--json", "--out", str(tmp_path / "data")]
+    command = [
+        "generate",
+        "arm-pick",
+        "--size",
+        "32",
+        "--cameras",
+        "wrist",
+        "--codec",
+        "av1",
+        "--workers",
+        "0",
+        "--json",
+        "--out",
+        str(tmp_path / "data"),
+    ]
     documents = []
     for n in ("1", "2"):
         assert main([*command, "-n", n]) == 0
         documents.append(json.loads(capsys.readouterr().out))
-    assert [(d["episodes"], d["episodes_already_there"], d["attempts"]) for d in documents] == [(1, 0, 1), (2, 1, 1)]
+    assert [(d["episodes"], d["episodes_already_there"], d["attempts"]) for d in documents] == [
+        (1, 0, 1),
+        (2, 1, 1),
+    ]
     dataset = open_dataset(tmp_path / "data")
-    assert (dataset.spec.cameras, dataset.spec.codec, dataset.fingerprint) == (("wrist",), "av1", documents[1]["fingerprint"])
+    assert (dataset.spec.cameras, dataset.spec.codec, dataset.fingerprint) == (
+        ("wrist",),
+        "av1",
+        documents[1]["fingerprint"],
+    )
     assert dataset.episode(1).images["wrist"].std() > 5.0
     assert main([*command, "-n", "1", "--cameras", "wrist,,front"]) == 2
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -273,7 +325,9 @@ def test_ray_makes_the_same_bytes(straight: Path, tmp_path: Path) -> None:
     assert hashes(report.root) == hashes(straight)
 
 
-def test_ranges_the_teacher_cannot_solve_are_refused_with_the_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_the_teacher_cannot_solve_are_refused_with_the_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(generation, "roll_teacher", lambda *_: Rollout(episode=None, abstained="too far"))
     with pytest.raises(DataError, match=r"failed 20 conditions in a row .*abstained.*narrow the ranges"):
         generate(SPEC, tmp_path / "data", workers=0)

@@ -23,13 +23,25 @@ VERBS: dict[str, Callable[[Path, Path], list[str]]] = {
     "check": lambda root, out: ["data", "check", str(root)],
     "info": lambda root, out: ["data", "info", str(root)],
     "stats": lambda root, out: ["data", "stats", str(root), "--out", str(out / "stats.json")],
-    "convert": lambda root, out: ["data", "convert", str(root), "--task", "x", "--workers", "0", "--out", str(out / "converted")],
+    "convert": lambda root, out: [
+        "data",
+        "convert",
+        str(root),
+        "--task",
+        "x",
+        "--workers",
+        "0",
+        "--out",
+        str(out / "converted"),
+    ],
 }
 INFO = "d/meta/info.json"
 
 
 def text(file: str, content: str | bytes) -> Change:
-    return lambda folder: (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return lambda folder: (folder / file).write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
 
 
 def stated(edit: Callable[[dict[str, Any]], Any], file: str = INFO) -> Change:
@@ -146,7 +158,12 @@ def png_bomb() -> bytes:
 
     pack = zlib.compressobj(9)
     body = b"".join(pack.compress(bytes(90_001)) for _ in range(300)) + pack.flush()
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", body)
+        + chunk(b"IEND", b"")
+    )
 
 
 def columns(pattern: str, table: Callable[[], pa.Table], **how: Any) -> Change:
@@ -154,7 +171,9 @@ def columns(pattern: str, table: Callable[[], pa.Table], **how: Any) -> Change:
 
 
 def repeated_rows() -> pa.Table:
-    return pa.table({"action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(50_000_000, "i4")), pa.array([1.0]))})
+    return pa.table(
+        {"action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(50_000_000, "i4")), pa.array([1.0]))}
+    )
 
 
 PLAYLIST = b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n"
@@ -162,20 +181,45 @@ DEEP = "[" * 100_000 + "]" * 100_000
 OUTSIDE = "../../../../../../../../etc/{chunk_index:03d}{file_index:03d}"
 TEMPLATES = ("{a.__class__}", "{0}", "{episode_index:99999999d}", "%s%s")
 DEVICES = ("/dev/zero", "/dev/tty", "/proc/self/mem")
-DOCUMENTS = (("v30", INFO), ("v30", "d/meta/stats.json"), ("ours", "d/meta/simgap.json"), ("tub", "d/manifest.json"), ("v21", "d/meta/episodes.jsonl"))
+DOCUMENTS = (
+    ("v30", INFO),
+    ("v30", "d/meta/stats.json"),
+    ("ours", "d/meta/simgap.json"),
+    ("tub", "d/manifest.json"),
+    ("v21", "d/meta/episodes.jsonl"),
+)
 NAMES = ("\x1b[31mred", "a\u202egnp.exe", "\x07\b\r\n", "a" * 100_000, "[bold]x[/bold]", "", "/../x")
 HOSTILE: dict[str, tuple[str, Change, Sequence[str]]] = {
-    **{f"data in {path[:12]!r}": ("v30", stated(lambda i, p=path: i.update(data_path=p)), ()) for path in (OUTSIDE, "/etc/passwd", "~/x", "a\0b", "a" * 5000)},
-    **{f"video in {p[:12]!r}": ("v30 video", stated(lambda i, p=p: i.update(video_path=p)), ()) for p in (OUTSIDE, "/etc/passwd")},
+    **{
+        f"data in {path[:12]!r}": ("v30", stated(lambda i, p=path: i.update(data_path=p)), ())
+        for path in (OUTSIDE, "/etc/passwd", "~/x", "a\0b", "a" * 5000)
+    },
+    **{
+        f"video in {p[:12]!r}": ("v30 video", stated(lambda i, p=p: i.update(video_path=p)), ())
+        for p in (OUTSIDE, "/etc/passwd")
+    },
     **{f"path {path!r}": ("v21", stated(lambda i, p=path: i.update(data_path=p)), ()) for path in TEMPLATES},
-    **{f"circle at {file}": ("v30", link(file), ()) for file in (INFO, "d/data", "d/meta", "d/meta/stats.json")},
+    **{
+        f"circle at {file}": ("v30", link(file), ())
+        for file in (INFO, "d/data", "d/meta", "d/meta/stats.json")
+    },
     "a folder that holds itself": ("v30", lambda folder: (folder / "d/data/again").symlink_to(".."), ()),
     "twenty of them": ("v30", many_links, ()),
-    **{f"{file} is {device}": ("v30", link(file, device), ()) for file in (INFO, "d/meta/stats.json") for device in DEVICES},
+    **{
+        f"{file} is {device}": ("v30", link(file, device), ())
+        for file in (INFO, "d/meta/stats.json")
+        for device in DEVICES
+    },
     "a table is a device": ("trials", link("d/trials.csv", "/dev/random"), ("check",)),
     "HDF5 is a device": ("robomimic", link("demo.hdf5", "/dev/zero"), ()),
-    **{f"pipe {file}": ("v30", pipe(file), ()) for file in (INFO, "d/meta/stats.json", "d/meta/tasks.parquet")},
-    **{f"4 GB of nothing in {file}": ("v30", sparse(file), ("check", "convert")) for file in (INFO, "d/meta/stats.json", "d/meta/tasks.parquet")},
+    **{
+        f"pipe {file}": ("v30", pipe(file), ())
+        for file in (INFO, "d/meta/stats.json", "d/meta/tasks.parquet")
+    },
+    **{
+        f"4 GB of nothing in {file}": ("v30", sparse(file), ("check", "convert"))
+        for file in (INFO, "d/meta/stats.json", "d/meta/tasks.parquet")
+    },
     "4 GB of nothing in a table": ("trials", sparse("d/trials.csv"), ("check",)),
     "4 GB of nothing in HDF5": ("robomimic", sparse("demo.hdf5"), ("check",)),
     **{
@@ -199,9 +243,18 @@ HOSTILE: dict[str, tuple[str, Change, Sequence[str]]] = {
         )
     },
     **{f"a joint called {n[:9]!r}": ("v30", named(n), ()) for n in NAMES},
-    **{f"a camera called {n[:9]!r}": ("v30 video", named(n, camera=True), ()) for n in ("\x1b[2J", "a\u202eb", "a" * 3000, "../../../up", "")},
-    **{f"shape {shape!r:.16}": ("v30", shaped(shape), ()) for shape in ([0], [-6], [10**18], ["6"], [[6]], None, {}, [6] * 70, [True], [6.5])},
-    **{f"{fps!r} fps": ("v30", stated(lambda i, f=fps: i.update(fps=f)), ()) for fps in (0, -30, 1e308, 1e-308, "30", [30], True)},
+    **{
+        f"a camera called {n[:9]!r}": ("v30 video", named(n, camera=True), ())
+        for n in ("\x1b[2J", "a\u202eb", "a" * 3000, "../../../up", "")
+    },
+    **{
+        f"shape {shape!r:.16}": ("v30", shaped(shape), ())
+        for shape in ([0], [-6], [10**18], ["6"], [[6]], None, {}, [6] * 70, [True], [6.5])
+    },
+    **{
+        f"{fps!r} fps": ("v30", stated(lambda i, f=fps: i.update(fps=f)), ())
+        for fps in (0, -30, 1e308, 1e-308, "30", [30], True)
+    },
     "HDF5 that leads to another file": ("robomimic", hdf5(external_link), ()),
     "HDF5 made of another file": ("robomimic", hdf5(virtual), ()),
     "HDF5 whose bytes lie elsewhere": ("robomimic", hdf5(bytes_of_elsewhere), ()),
@@ -212,18 +265,51 @@ HOSTILE: dict[str, tuple[str, Change, Sequence[str]]] = {
     "HDF5 of complex numbers": ("robomimic", hdf5(of_type("c16")), ()),
     "HDF5 with a deep attribute": ("robomimic", hdf5(deep_attribute), ()),
     "a video that is a playlist": ("v30 video", replaced("*.mp4", PLAYLIST), ("check", "convert")),
-    "a video that names files": ("v30 video", replaced("*.mp4", b"ffconcat version 1.0\nfile /etc/passwd\n"), ("check", "convert")),
-    "a video that names an address": ("v30 video", replaced("*.mp4", b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n"), ("check", "convert")),
+    "a video that names files": (
+        "v30 video",
+        replaced("*.mp4", b"ffconcat version 1.0\nfile /etc/passwd\n"),
+        ("check", "convert"),
+    ),
+    "a video that names an address": (
+        "v30 video",
+        replaced("*.mp4", b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n"),
+        ("check", "convert"),
+    ),
     "a picture of 900 megapixels": ("tub", replaced("*.jpg", png_bomb()), ("check", "convert")),
-    "a picture that is a program": ("tub", replaced("*.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), ("check", "convert")),
-    "a picture that declares too much": ("tub", replaced("*.jpg", b"P6 99999999 99999999 255\n"), ("check", "convert")),
-    "50 million rows in a few bytes": ("v30", columns("data/**/*.parquet", repeated_rows), ("check", "convert")),
-    "800 MB of text": ("v30", columns("data/**/*.parquet", lambda: pa.table({"action": ["x" * (200 << 20)] * 4}), compression="zstd"), ("check", "convert")),
-    "lists in lists": ("v30", columns("data/**/*.parquet", lambda: pa.table({"action": [[[[[[[1.0]]]]]]]})), ()),
+    "a picture that is a program": (
+        "tub",
+        replaced("*.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+        ("check", "convert"),
+    ),
+    "a picture that declares too much": (
+        "tub",
+        replaced("*.jpg", b"P6 99999999 99999999 255\n"),
+        ("check", "convert"),
+    ),
+    "50 million rows in a few bytes": (
+        "v30",
+        columns("data/**/*.parquet", repeated_rows),
+        ("check", "convert"),
+    ),
+    "800 MB of text": (
+        "v30",
+        columns(
+            "data/**/*.parquet", lambda: pa.table({"action": ["x" * (200 << 20)] * 4}), compression="zstd"
+        ),
+        ("check", "convert"),
+    ),
+    "lists in lists": (
+        "v30",
+        columns("data/**/*.parquet", lambda: pa.table({"action": [[[[[[[1.0]]]]]]]})),
+        (),
+    ),
     "no columns": ("v30", columns("data/**/*.parquet", lambda: pa.table({})), ()),
     "300,000 episodes": (
         "v30",
-        columns("meta/episodes/**/*.parquet", lambda: pa.table({"episode_index": np.arange(300_000), "length": np.ones(300_000, "i8")})),
+        columns(
+            "meta/episodes/**/*.parquet",
+            lambda: pa.table({"episode_index": np.arange(300_000), "length": np.ones(300_000, "i8")}),
+        ),
         ("check", "convert"),
     ),
 }
@@ -249,8 +335,12 @@ FEW = (
 )
 
 
-@pytest.mark.parametrize("what", [pytest.param(w, marks=() if w in FEW else pytest.mark.slow) for w in HOSTILE])
-def test_a_hostile_input_ends_in_one_line_and_touches_nothing_else(what: str, built: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "what", [pytest.param(w, marks=() if w in FEW else pytest.mark.slow) for w in HOSTILE]
+)
+def test_a_hostile_input_ends_in_one_line_and_touches_nothing_else(
+    what: str, built: dict[str, Path], tmp_path: Path
+) -> None:
     kind, change, verbs = HOSTILE[what]
     for verb in verbs or VERBS:
         place = tmp_path / verb
@@ -263,7 +353,9 @@ def test_a_hostile_input_ends_in_one_line_and_touches_nothing_else(what: str, bu
         told = run_apart(case)
         assert wrong(case, told) == "", argv
         assert not any(sign in told.err for sign in ("\x1b", "\u202e", "\x07", "root:x:"))
-        assert sorted(p.name for p in place.iterdir()) == ["in", "out", "stderr"] or "elsewhere.hdf5" in {p.name for p in place.iterdir()}
+        assert sorted(p.name for p in place.iterdir()) == ["in", "out", "stderr"] or "elsewhere.hdf5" in {
+            p.name for p in place.iterdir()
+        }
 
 
 @pytest.mark.parametrize("ranges", [None, [], {"a": 1}, {"a": ["low", 1]}, {"a": [1]}, {"a": {}}])

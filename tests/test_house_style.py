@@ -49,7 +49,9 @@ _SEEDED = {"Generator", "BitGenerator", "SeedSequence", "PCG64", "PCG64DXSM", "P
 def randomness_is_passed_in(path: Path, text: str) -> Iterator[str]:
     for node in ast.walk(_parsed(text)):
         match node:
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name) if name not in _SEEDED | {"default_rng"}:
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name
+            ) if name not in _SEEDED | {"default_rng"}:
                 yield f"{path}:{node.lineno} np.random.{name} uses the global generator"
             case ast.Call(func=ast.Attribute(attr="default_rng"), args=[], keywords=[]):
                 yield f"{path}:{node.lineno} default_rng() without a seed"
@@ -117,7 +119,11 @@ _DOORS = {
     "Child": ("compute/child.py", "robots/surrogate.py", "policies/bridges/lerobot_process.py"),
 }
 """Call -> files that may make it with an argument that is not written out there."""
-_SAID = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False), "numpy.load": ("allow_pickle", False)}
+_SAID = {
+    "torch.load": ("weights_only", True),
+    "np.load": ("allow_pickle", False),
+    "numpy.load": ("allow_pickle", False),
+}
 """Call -> the argument that makes it read data only, which has to be written out."""
 _NARROWED = {"Image.open": "formats", "av.open": "options"}
 """Call -> the argument that keeps it from taking a file for a script or a playlist; what is written or read from memory here is ours."""
@@ -133,12 +139,25 @@ def nothing_runs_what_a_file_names(path: Path, text: str) -> Iterator[str]:
         if name in _RUNNERS or name.startswith(("os.exec", "os.spawn", "os.posix_spawn")):
             yield f"{where} can run what it is given; nothing here needs it"
         elif name in _DOORS and str(path) not in _DOORS[name] and not (node.args and _is_ours(node.args[0])):
-            yield f"{where} takes a name that is not written out here; what a file names goes through simgap.trust"
-        elif name in _SAID and ast.unparse(given.get(_SAID[name][0], ast.Constant(None))) != str(_SAID[name][1]):
+            yield (
+                f"{where} takes a name that is not written out here; what a file names goes through"
+                " simgap.trust"
+            )
+        elif name in _SAID and ast.unparse(given.get(_SAID[name][0], ast.Constant(None))) != str(
+            _SAID[name][1]
+        ):
             yield f"{where} may open a pickle; write {_SAID[name][0]}={_SAID[name][1]}"
-        elif name in _NARROWED and _NARROWED[name] not in given and "path" in ast.unparse(node.args[0]).lower() + ("path" if name == "Image.open" else ""):
+        elif (
+            name in _NARROWED
+            and _NARROWED[name] not in given
+            and "path" in ast.unparse(node.args[0]).lower() + ("path" if name == "Image.open" else "")
+        ):
             yield f"{where} takes a file for anything its library knows; give it {_NARROWED[name]}"
-        elif any(ast.unparse(v) == "True" for k, v in given.items() if k in ("shell", "trust_remote_code", "allow_pickle")):
+        elif any(
+            ast.unparse(v) == "True"
+            for k, v in given.items()
+            if k in ("shell", "trust_remote_code", "allow_pickle")
+        ):
             yield f"{where} is told to run what it is given"
 
 
@@ -152,7 +171,11 @@ def _is_ours(argument: ast.expr) -> bool:
 OFFENCES: list[tuple[Rule, str, str]] = [
     (files_are_short, "a.py", "x = 1\n" * (FILE_LINES + 1)),
     (functions_fit_a_screen, "a.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES),
-    (functions_fit_a_screen, "a.py", "class A:\n    async def f(self):\n" + "        x = 1\n" * FUNCTION_LINES),
+    (
+        functions_fit_a_screen,
+        "a.py",
+        "class A:\n    async def f(self):\n" + "        x = 1\n" * FUNCTION_LINES,
+    ),
     (randomness_is_passed_in, "a.py", "import numpy as np\nnp.random.seed(0)\n"),
     (randomness_is_passed_in, "a.py", "import numpy\nx = numpy.random.rand(3)\n"),
     (randomness_is_passed_in, "a.py", "from numpy.random import normal\n"),
@@ -202,17 +225,46 @@ OFFENCES: list[tuple[Rule, str, str]] = [
 INNOCENTS: list[tuple[Rule, str, str]] = [
     (files_are_short, "a.py", "x = 1\n" * FILE_LINES),
     (functions_fit_a_screen, "a.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)),
-    (randomness_is_passed_in, "a.py", "import numpy as np\nrng = np.random.default_rng(3)\ndef f(rng: np.random.Generator):\n    return rng.normal()\n"),
+    (
+        randomness_is_passed_in,
+        "a.py",
+        (
+            "import numpy as np\nrng = np.random.default_rng(3)\ndef f(rng: np.random.Generator):\n    return"
+            " rng.normal()\n"
+        ),
+    ),
     (only_the_command_line_prints, "cli/a.py", "print('done')\n"),
-    (only_the_command_line_prints, "envs/a.py", "def f(console):\n    console.print('done')  # not the builtin print('x')\n"),
+    (
+        only_the_command_line_prints,
+        "envs/a.py",
+        "def f(console):\n    console.print('done')  # not the builtin print('x')\n",
+    ),
     (nothing_is_left_to_do, "a.py", "methods = 'todo list'\n"),
     (nothing_is_promised, "a.py", "x = 'certificate'\n"),
     (nothing_is_swallowed, "a.py", "try:\n    x = 1\nexcept ValueError:\n    x = 2\n"),
     (defaults_do_not_change, "a.py", "def f(names=()):\n    return names\n"),
-    (nothing_runs_what_a_file_names, "a.py", "importlib.import_module('ray')\nimport_module(f'simgap.cli.{name}')\n"),
-    (nothing_runs_what_a_file_names, "a.py", "torch.load(file, weights_only=True)\nnp.load(file, allow_pickle=False)\nre.compile(text)\nmodel.eval()\n"),
+    (
+        nothing_runs_what_a_file_names,
+        "a.py",
+        "importlib.import_module('ray')\nimport_module(f'simgap.cli.{name}')\n",
+    ),
+    (
+        nothing_runs_what_a_file_names,
+        "a.py",
+        (
+            "torch.load(file, weights_only=True)\nnp.load(file,"
+            " allow_pickle=False)\nre.compile(text)\nmodel.eval()\n"
+        ),
+    ),
     (nothing_runs_what_a_file_names, "trust.py", "importlib.import_module(name)\n"),
-    (nothing_runs_what_a_file_names, "a.py", "av.open(buffer, 'w', format='mp4')\nav.open(str(path), 'r', options=ONLY)\nImage.open(h, formats=ONLY)\n"),
+    (
+        nothing_runs_what_a_file_names,
+        "a.py",
+        (
+            "av.open(buffer, 'w', format='mp4')\nav.open(str(path), 'r', options=ONLY)\nImage.open(h,"
+            " formats=ONLY)\n"
+        ),
+    ),
 ]
 """Rule, file, text: what each rule must let pass."""
 
@@ -238,7 +290,9 @@ def test_the_source_keeps_the_rule(rule: Rule) -> None:
 
 
 def _loaded_by(script: str, names: tuple[str, ...]) -> list[str]:
-    check = f"{script}\nimport sys\nprint([name for name in {names!r} if name in sys.modules], file=sys.stderr)"
+    check = (
+        f"{script}\nimport sys\nprint([name for name in {names!r} if name in sys.modules], file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     loaded = ast.literal_eval(done.stderr.strip().splitlines()[-1])
     assert isinstance(loaded, list)
@@ -258,4 +312,10 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_values_every_layer_shares_load_neither_torch_nor_a_simulator() -> None:
-    assert _loaded_by("import simgap.types, simgap.conventions, simgap.provenance, simgap.compute.machine", ("torch", "mujoco", "gymnasium")) == []
+    assert (
+        _loaded_by(
+            "import simgap.types, simgap.conventions, simgap.provenance, simgap.compute.machine",
+            ("torch", "mujoco", "gymnasium"),
+        )
+        == []
+    )

@@ -41,7 +41,11 @@ def test_rows_come_back_in_order_and_chained(ledger: Ledger) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3) | st.dictionaries(st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(), inner, max_size=3)
+        | st.dictionaries(st.integers(), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -99,9 +103,18 @@ def test_the_ledger_reopens_and_goes_on(tmp_path: Path) -> None:
         "UPDATE rows SET payload = '{}' WHERE id = 1",
         "DELETE FROM rows WHERE id = 2",
         "DELETE FROM rows",
-        "INSERT OR REPLACE INTO rows SELECT 1, time, kind, NULL, '{}', evidence, previous, 'x' FROM rows WHERE id = 1",
-        "INSERT OR REPLACE INTO rows SELECT 3, time, kind, 'taken', '{}', evidence, (SELECT hash FROM rows WHERE id = 2), 'x' FROM rows WHERE id = 1",
-        "INSERT INTO rows SELECT 4, time, kind, NULL, '{}', evidence, (SELECT hash FROM rows WHERE id = 2), 'x' FROM rows WHERE id = 1",
+        (
+            "INSERT OR REPLACE INTO rows SELECT 1, time, kind, NULL, '{}', evidence, previous, 'x' FROM rows"
+            " WHERE id = 1"
+        ),
+        (
+            "INSERT OR REPLACE INTO rows SELECT 3, time, kind, 'taken', '{}', evidence, (SELECT hash FROM"
+            " rows WHERE id = 2), 'x' FROM rows WHERE id = 1"
+        ),
+        (
+            "INSERT INTO rows SELECT 4, time, kind, NULL, '{}', evidence, (SELECT hash FROM rows WHERE id ="
+            " 2), 'x' FROM rows WHERE id = 1"
+        ),
         "INSERT INTO rows SELECT 3, time, kind, NULL, '{}', evidence, 'other', 'x' FROM rows WHERE id = 1",
     ],
 )
@@ -127,7 +140,9 @@ def test_sql_that_edits_the_past_is_refused(ledger: Ledger, statement: str) -> N
         ("UPDATE rows SET previous = 'x' WHERE id = 3", "row 3", "hash of the row before"),
     ],
 )
-def test_an_edit_behind_the_triggers_is_found_and_its_row_named(ledger: Ledger, tamper: str, row: str, why: str) -> None:
+def test_an_edit_behind_the_triggers_is_found_and_its_row_named(
+    ledger: Ledger, tamper: str, row: str, why: str
+) -> None:
     for n in range(3):
         ledger.append("evidence", {"n": n}, "sim")
     raw = sqlite3.connect(ledger.path)
@@ -164,7 +179,9 @@ def test_a_key_makes_an_append_idempotent(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("payload", "evidence"), [({"n": 2}, "sim"), ({"n": 1}, "surrogate")])
-def test_a_key_used_for_other_content_is_an_error(ledger: Ledger, payload: dict[str, Any], evidence: str) -> None:
+def test_a_key_used_for_other_content_is_an_error(
+    ledger: Ledger, payload: dict[str, Any], evidence: str
+) -> None:
     ledger.append("evidence", {"n": 1}, "sim", key="k")
     with pytest.raises(DataError, match="used for other content in row 1"):
         ledger.append("evidence", payload, evidence, key="k")
@@ -190,7 +207,15 @@ def test_only_evidence_rows_carry_an_evidence_type(ledger: Ledger, kind: str) ->
 
 @pytest.mark.parametrize(
     "tamper",
-    ["evidence = 'real'", "evidence = 'foo'", "payload = '{'", "payload = '[1]'", "payload = x'ff'", "kind = 'foo'", "payload = '{\"n\":9}'"],
+    [
+        "evidence = 'real'",
+        "evidence = 'foo'",
+        "payload = '{'",
+        "payload = '[1]'",
+        "payload = x'ff'",
+        "kind = 'foo'",
+        "payload = '{\"n\":9}'",
+    ],
 )
 def test_no_grade_rests_on_an_edited_row(ledger: Ledger, tamper: str) -> None:
     row = ledger.append("evidence", {"n": 3, "successes": 3}, "sim", key="k")
@@ -198,7 +223,12 @@ def test_no_grade_rests_on_an_edited_row(ledger: Ledger, tamper: str) -> None:
     raw = sqlite3.connect(ledger.path)
     raw.executescript(f"DROP TRIGGER no_update; UPDATE rows SET {tamper} WHERE id = 1;")
     raw.close()
-    for use in (ledger.claims, ledger.rows, lambda: ledger.append_claim("so it does", supporting=[1]), lambda: ledger.append("evidence", {}, "sim", key="k")):
+    for use in (
+        ledger.claims,
+        ledger.rows,
+        lambda: ledger.append_claim("so it does", supporting=[1]),
+        lambda: ledger.append("evidence", {}, "sim", key="k"),
+    ):
         with pytest.raises(DataError, match=r"breaks at row 1 .*nothing is read from it or added to it"):
             use()
     with pytest.raises(DataError, match="breaks at row 1"):
@@ -212,7 +242,9 @@ def test_a_seal_opens_once_and_not_for_an_older_finding(ledger: Ledger) -> None:
         ledger.append("seal_opened", {"commitment_row": commitment.id, "finding_row": old.id})
     finding = ledger.append("finding", {"broken": "pixels"})
     opening = {"commitment_row": commitment.id, "finding_row": finding.id}
-    assert ledger.append("seal_opened", opening, key="opened") == ledger.append("seal_opened", opening, key="opened")
+    assert ledger.append("seal_opened", opening, key="opened") == ledger.append(
+        "seal_opened", opening, key="opened"
+    )
     with pytest.raises(SealError, match="opened in row 4 already"):
         ledger.append("seal_opened", opening)
 
@@ -235,7 +267,10 @@ def test_a_seal_opens_only_after_commitment_and_finding(ledger: Ledger) -> None:
     finding = ledger.append("finding", {"broken": "plant"})
     with pytest.raises(SealError, match="commitment"):
         ledger.append("seal_opened", {"commitment_row": finding.id, "finding_row": finding.id})
-    opened = ledger.append("seal_opened", {"commitment_row": commitment.id, "finding_row": finding.id, "held": {"latency_s": 0.12}})
+    opened = ledger.append(
+        "seal_opened",
+        {"commitment_row": commitment.id, "finding_row": finding.id, "held": {"latency_s": 0.12}},
+    )
     assert opened.id == 3
 
 
@@ -254,7 +289,9 @@ def test_a_seal_opens_only_after_commitment_and_finding(ledger: Ledger) -> None:
         ([], ["sim"], "contradicted"),
     ],
 )
-def test_grades_follow_from_evidence_types_and_only_real_reaches_hardware(supporting: list[str], against: list[str], expected: str) -> None:
+def test_grades_follow_from_evidence_types_and_only_real_reaches_hardware(
+    supporting: list[str], against: list[str], expected: str
+) -> None:
     assert grade([EvidenceKind(k) for k in supporting], [EvidenceKind(k) for k in against]) == expected
 
 
@@ -262,8 +299,14 @@ def test_claims_take_their_grade_from_the_rows_they_name(ledger: Ledger) -> None
     sim = ledger.append("evidence", {"successes": 40, "n": 40}, "sim")
     surrogate = ledger.append("evidence", {"successes": 30, "n": 40}, "surrogate")
     assert ledger.append_claim("it works", supporting=[sim.id]).grade is Grade.SIMULATED
-    assert ledger.append_claim("it works there too", supporting=[sim.id, surrogate.id], key="c").grade is Grade.SURROGATE
-    assert ledger.append_claim("it works there too", supporting=[sim.id, surrogate.id], key="c").grade is Grade.SURROGATE
+    assert (
+        ledger.append_claim("it works there too", supporting=[sim.id, surrogate.id], key="c").grade
+        is Grade.SURROGATE
+    )
+    assert (
+        ledger.append_claim("it works there too", supporting=[sim.id, surrogate.id], key="c").grade
+        is Grade.SURROGATE
+    )
     assert [c.text for c in ledger.claims()] == ["it works", "it works there too"]
 
 
@@ -288,7 +331,17 @@ def test_evidence_supports_a_claim_only_when_its_whole_interval_reaches_the_clai
     assert ledger.claims()[0].at_least == (0.5 if at_least is None else at_least)
 
 
-@pytest.mark.parametrize("payload", [{}, {"successes": 3}, {"successes": 4, "n": 3}, {"successes": "3", "n": "3"}, {"successes": 0, "n": 0}, {"n": 1e9}])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"successes": 3},
+        {"successes": 4, "n": 3},
+        {"successes": "3", "n": "3"},
+        {"successes": 0, "n": 0},
+        {"n": 1e9},
+    ],
+)
 def test_evidence_without_counts_says_nothing_about_a_claim(ledger: Ledger, payload: dict[str, Any]) -> None:
     row = ledger.append("evidence", payload, "sim")
     claim = ledger.append_claim("it works", supporting=[row.id])
@@ -340,7 +393,9 @@ for n in range(int(sys.argv[3])):
 
 
 def _writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(count)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name, str(count)], stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_several_processes_append_to_one_chain(tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ from simgap.provenance import canonical_json
 from trial_logs import PERSON, REAL_STAMP, SURROGATE_STAMP, edit_json, outcomes, real_log, restamp, write_log
 
 NOON = datetime(2026, 5, 2, 12, tzinfo=UTC)
-TYPED = {"successes": 20, "n": 20, "conditions": "desk, daylight", "dates": "2026-05-01", "judged_by": "operator"}
+TYPED = {
+    "successes": 20,
+    "n": 20,
+    "conditions": "desk, daylight",
+    "dates": "2026-05-01",
+    "judged_by": "operator",
+}
 Way = Callable[[Ledger, Path], int]
 """Tries to enter real evidence; returns the row if it could."""
 
@@ -39,7 +45,11 @@ def test_trials_on_hardware_that_somebody_stands_for_reach_hardware(ledger: Ledg
         "failures": {"dropped": 1},
         "voids": {"camera unplugged": 2},
     }
-    assert (row.payload["log_path"], row.payload["name"], row.payload["robot"]["id"]) == ("bench", "Ada Example", "bench arm 2")
+    assert (row.payload["log_path"], row.payload["name"], row.payload["robot"]["id"]) == (
+        "bench",
+        "Ada Example",
+        "bench arm 2",
+    )
     assert ledger.append_claim("it works on the bench", supporting=[row.id]).grade is Grade.HARDWARE
     assert ledger.append("evidence", row.payload, "real", key="again").payload == row.payload
     assert ledger.verify() == 3
@@ -163,20 +173,33 @@ WAYS: dict[str, Way] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_leads_to_a_hardware_grade_without_a_log_of_hardware(ledger: Ledger, tmp_path: Path, way: str) -> None:
+def test_no_way_leads_to_a_hardware_grade_without_a_log_of_hardware(
+    ledger: Ledger, tmp_path: Path, way: str
+) -> None:
     with pytest.raises(DataError) as refusal:
         WAYS[way](ledger, tmp_path)
     assert "\n" not in str(refusal.value)
-    assert Grade.HARDWARE not in [ledger.append_claim("it works", supporting=[row.id]).grade for row in ledger.rows("evidence") if "name" not in row.payload]
+    assert Grade.HARDWARE not in [
+        ledger.append_claim("it works", supporting=[row.id]).grade
+        for row in ledger.rows("evidence")
+        if "name" not in row.payload
+    ]
 
 
-@pytest.mark.parametrize(("successes", "n", "expected"), [(0, 6, "contradicted"), (3, 6, "undecided"), (1, 1, "undecided"), (6, 6, "supported on hardware")])
-def test_failed_trials_on_hardware_support_nothing(ledger: Ledger, tmp_path: Path, successes: int, n: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("successes", "n", "expected"),
+    [(0, 6, "contradicted"), (3, 6, "undecided"), (1, 1, "undecided"), (6, 6, "supported on hardware")],
+)
+def test_failed_trials_on_hardware_support_nothing(
+    ledger: Ledger, tmp_path: Path, successes: int, n: int, expected: str
+) -> None:
     row = ledger.append_trials(real_log(tmp_path / "bench", successes, n))
     assert ledger.append_claim("it works", supporting=[row.id]).grade == expected
 
 
-def test_a_grade_falls_when_the_log_is_edited_or_gone_and_comes_back_with_it(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_grade_falls_when_the_log_is_edited_or_gone_and_comes_back_with_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     log = real_log(tmp_path / "bench", 6, 6)
     row = ledger.append_trials(log)
     ledger.append_claim("it works", supporting=[row.id])
@@ -184,7 +207,10 @@ def test_a_grade_falls_when_the_log_is_edited_or_gone_and_comes_back_with_it(led
     before = attestation.read_text()
     edit_json(attestation, name="Somebody Else")
     claim = ledger.claims()[0]
-    assert (claim.grade, claim.uncounted[0][1]) == (Grade.NONE, "its log bench says something else about name")
+    assert (claim.grade, claim.uncounted[0][1]) == (
+        Grade.NONE,
+        "its log bench says something else about name",
+    )
     log.rename(tmp_path / "elsewhere")
     assert ledger.claims()[0].grade is Grade.NONE
     (tmp_path / "elsewhere").rename(log)
@@ -204,7 +230,9 @@ def test_a_folder_that_moves_with_its_log_keeps_its_grade(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("payload", [TYPED, TYPED | {"log": "ef" * 32, "log_path": "nowhere"}])
-def test_a_real_row_written_past_the_program_counts_for_nothing(ledger: Ledger, payload: dict[str, Any]) -> None:
+def test_a_real_row_written_past_the_program_counts_for_nothing(
+    ledger: Ledger, payload: dict[str, Any]
+) -> None:
     """By somebody who knows how a hash is made: the chain fits."""
     ledger.append("note", {"n": 1})
     number, previous = ledger.head
@@ -217,7 +245,9 @@ def test_a_real_row_written_past_the_program_counts_for_nothing(ledger: Ledger, 
         ledger.append_claim("it works", supporting=[2])
 
 
-def test_a_whole_real_row_written_past_the_program_has_no_log_and_counts_for_nothing(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_whole_real_row_written_past_the_program_has_no_log_and_counts_for_nothing(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     row = ledger.append_trials(real_log(tmp_path / "bench", 6, 6))
     payload = row.payload | {"log_path": "nowhere", "log": "ef" * 32}
     number, previous = ledger.head

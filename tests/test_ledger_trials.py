@@ -19,14 +19,46 @@ from test_loop import LocalSurrogate
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("data") / "picks"
-    assert main(["generate", "arm-pick", "-n", "1", "--size", "48", "--workers", "0", "--out", str(out), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "1",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--out",
+                str(out),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return out
 
 
 def replay(data: Path, root: Path, *words: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
-        return main(["trial", "--replay", str(data), "-n", "1", "--gap", "none", "--workers", "0", "--out", str(root), *words])
+        return main(
+            [
+                "trial",
+                "--replay",
+                str(data),
+                "-n",
+                "1",
+                "--gap",
+                "none",
+                "--workers",
+                "0",
+                "--out",
+                str(root),
+                *words,
+            ]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +68,9 @@ def tried(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_head_of_a_folder_of_trials_is_kept_printed_and_verified(tried: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_head_of_a_folder_of_trials_is_kept_printed_and_verified(
+    tried: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = Path(shutil.copytree(tried, tmp_path / "trials"))
     with Ledger(root / "ledger.db") as ledger:
         head = ledger.head_text
@@ -64,7 +98,9 @@ def test_a_ledger_of_trials_whose_end_was_cut_is_found_by_verify_and_takes_no_mo
     assert not (root / "ledger.db").exists()
 
 
-def test_a_row_after_the_kept_head_is_a_fault_unless_a_set_of_trials_was_killed_while_it_added(tried: Path, data: Path, tmp_path: Path) -> None:
+def test_a_row_after_the_kept_head_is_a_fault_unless_a_set_of_trials_was_killed_while_it_added(
+    tried: Path, data: Path, tmp_path: Path
+) -> None:
     root = Path(shutil.copytree(tried, tmp_path / "trials"))
     with Ledger(root / "ledger.db") as ledger:
         head = ledger.head_text
@@ -76,8 +112,20 @@ def test_a_row_after_the_kept_head_is_a_fault_unless_a_set_of_trials_was_killed_
     assert replay(data, root) in (0, 1)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"ledger_head": 3, "adding": []}', '{"ledger_head": "2:ab", "adding": []}', "no JSON", '{"adding": [1]}'])
-def test_a_kept_head_that_is_damaged_ends_in_one_line(tried: Path, data: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[]",
+        '{"ledger_head": 3, "adding": []}',
+        '{"ledger_head": "2:ab", "adding": []}',
+        "no JSON",
+        '{"adding": [1]}',
+    ],
+)
+def test_a_kept_head_that_is_damaged_ends_in_one_line(
+    tried: Path, data: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = Path(shutil.copytree(tried, tmp_path / "trials"))
     (root / TRIALS_FILE).write_text(text)
     assert main(["ledger", "verify", str(root)]) == 3

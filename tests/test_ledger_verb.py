@@ -31,12 +31,23 @@ TRIGGERS = ("no_update", "no_delete", "in_order")
 def write_ledger(path: Path, successes: int = 9) -> str:
     """Write the ledger of a small run and return its head."""
     minutes = count()
-    with Ledger(path, clock=lambda: datetime(2026, 5, 1, 12, tzinfo=UTC) + timedelta(minutes=next(minutes))) as ledger:
+    with Ledger(
+        path, clock=lambda: datetime(2026, 5, 1, 12, tzinfo=UTC) + timedelta(minutes=next(minutes))
+    ) as ledger:
         commitment = ledger.append("commitment", {"seal_sha256": "ab" * 32}, key="seal")
-        sim = ledger.append("evidence", {"label": "turn 1", "successes": successes, "n": 10}, "sim", key="screen/turn 1")
-        ledger.append("evidence", {"label": "turn 1, in use", "successes": 2, "n": 10, "log": "cd" * 32}, "surrogate", key="trials")
+        sim = ledger.append(
+            "evidence", {"label": "turn 1", "successes": successes, "n": 10}, "sim", key="screen/turn 1"
+        )
+        ledger.append(
+            "evidence",
+            {"label": "turn 1, in use", "successes": 2, "n": 10, "log": "cd" * 32},
+            "surrogate",
+            key="trials",
+        )
         finding = ledger.append("finding", {"cause": "action_sign"}, key="diagnosis")
-        ledger.append("seal_opened", {"commitment_row": commitment.id, "finding_row": finding.id}, key="opened")
+        ledger.append(
+            "seal_opened", {"commitment_row": commitment.id, "finding_row": finding.id}, key="opened"
+        )
         ledger.append_claim("it works in sim", supporting=[sim.id], key="claim")
         return ledger.head_text
 
@@ -46,7 +57,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     head = write_ledger(folder / "ledger.db")
     (folder / "run.json").write_text(json.dumps({"schema": 1, "ledger_head": head}))
-    (folder / "report.html").write_text(f'<!doctype html><head><meta name="simgap-ledger-head" content="{head}"></head>')
+    (folder / "report.html").write_text(
+        f'<!doctype html><head><meta name="simgap-ledger-head" content="{head}"></head>'
+    )
     return folder
 
 
@@ -115,14 +128,19 @@ def rehashed(change: Callable[[list[Any]], None], *, of: int) -> Tamper:
         for row in rows:
             row[6] = previous
             row[7] = previous = row_hash(*row[:7])
-            values = ", ".join("NULL" if v is None else str(v) if isinstance(v, int) else "'" + v.replace("'", "''") + "'" for v in row)
+            values = ", ".join(
+                "NULL" if v is None else str(v) if isinstance(v, int) else "'" + v.replace("'", "''") + "'"
+                for v in row
+            )
             statements.append(f"INSERT INTO rows VALUES ({values})")
         sql(*statements)(folder)
 
     return tamper
 
 
-def forged(kind: str, payload: dict[str, Any], evidence: str | None = None, *, at: str = "2026-05-01T13:00:00+00:00") -> Tamper:
+def forged(
+    kind: str, payload: dict[str, Any], evidence: str | None = None, *, at: str = "2026-05-01T13:00:00+00:00"
+) -> Tamper:
     """Add a row that fits the chain."""
 
     def tamper(folder: Path) -> None:
@@ -196,9 +214,15 @@ def _older_run(folder: Path) -> None:
 
 
 TAMPERS: dict[str, tuple[Tamper, str]] = {
-    "payload edited": (sql("UPDATE rows SET payload = replace(payload, '9', '10') WHERE id = 2"), "breaks at row 2 (evidence)"),
+    "payload edited": (
+        sql("UPDATE rows SET payload = replace(payload, '9', '10') WHERE id = 2"),
+        "breaks at row 2 (evidence)",
+    ),
     "payload edited in the bytes": (_page_swapped, "breaks at row 3 (evidence)"),
-    "time edited": (sql("UPDATE rows SET time = '2026-04-01T12:00:00+00:00' WHERE id = 4"), "breaks at row 4 (finding)"),
+    "time edited": (
+        sql("UPDATE rows SET time = '2026-04-01T12:00:00+00:00' WHERE id = 4"),
+        "breaks at row 4 (finding)",
+    ),
     "evidence type edited": (sql("UPDATE rows SET evidence = 'real' WHERE id = 3"), "breaks at row 3"),
     "key edited": (sql("UPDATE rows SET key = 'other' WHERE id = 2"), "breaks at row 2"),
     "kind edited": (sql("UPDATE rows SET kind = 'note' WHERE id = 4"), "breaks at row 4 (note)"),
@@ -206,68 +230,120 @@ TAMPERS: dict[str, tuple[Tamper, str]] = {
     "row deleted": (sql("DELETE FROM rows WHERE id = 3"), "row 3 is missing"),
     "first row deleted": (sql("DELETE FROM rows WHERE id = 1"), "row 1 is missing"),
     "all rows deleted": (sql("DELETE FROM rows"), "is not in the ledger, which has 0 rows"),
-    "rows reordered": (sql(*(f"UPDATE rows SET id = {new} WHERE id = {old}" for old, new in ((2, 99), (3, 2), (99, 3)))), "breaks at row 2"),
+    "rows reordered": (
+        sql(*(f"UPDATE rows SET id = {new} WHERE id = {old}" for old, new in ((2, 99), (3, 2), (99, 3)))),
+        "breaks at row 2",
+    ),
     "row inserted between": (
-        sql("UPDATE rows SET id = id + 10 WHERE id > 2", "INSERT INTO rows SELECT 3, time, kind, 'x', payload, evidence, 'y', 'z' FROM rows WHERE id = 2"),
+        sql(
+            "UPDATE rows SET id = id + 10 WHERE id > 2",
+            "INSERT INTO rows SELECT 3, time, kind, 'x', payload, evidence, 'y', 'z' FROM rows WHERE id = 2",
+        ),
         "breaks at row 3",
     ),
     "row inserted on a wrong hash": (
-        sql(f"INSERT INTO rows VALUES (7, '2026-05-01T13:00:00+00:00', 'note', NULL, '{{}}', NULL, '{'1' * 64}', 'h')"),
+        sql(
+            "INSERT INTO rows VALUES (7, '2026-05-01T13:00:00+00:00', 'note', NULL, '{}', NULL,"
+            f" '{'1' * 64}', 'h')"
+        ),
         "breaks at row 7",
     ),
-    "bytes where text was": (sql("UPDATE rows SET payload = CAST(payload AS BLOB) WHERE id = 2"), "breaks at row 2"),
+    "bytes where text was": (
+        sql("UPDATE rows SET payload = CAST(payload AS BLOB) WHERE id = 2"),
+        "breaks at row 2",
+    ),
     "bytes in the hash": (sql("UPDATE rows SET previous = x'ff' WHERE id = 2"), "breaks at row 2"),
-    "text that is no UTF-8": (sql("UPDATE rows SET payload = CAST(x'ff7b7d' AS TEXT) WHERE id = 2"), "SQLite cannot read it"),
+    "text that is no UTF-8": (
+        sql("UPDATE rows SET payload = CAST(x'ff7b7d' AS TEXT) WHERE id = 2"),
+        "SQLite cannot read it",
+    ),
     "trigger dropped": (bare("DROP TRIGGER no_update"), "the trigger no_update is missing"),
     "trigger changed": (
         bare("DROP TRIGGER no_delete", "CREATE TRIGGER no_delete BEFORE DELETE ON rows BEGIN SELECT 1; END"),
         "the trigger no_delete was changed",
     ),
-    "trigger added": (bare("CREATE TRIGGER more AFTER INSERT ON rows BEGIN SELECT 1; END"), "the trigger 'more' was added"),
+    "trigger added": (
+        bare("CREATE TRIGGER more AFTER INSERT ON rows BEGIN SELECT 1; END"),
+        "the trigger 'more' was added",
+    ),
     "view added": (bare("CREATE VIEW good AS SELECT * FROM rows WHERE id < 3"), "the view 'good' was added"),
     "table added": (bare("CREATE TABLE more (x)"), "the table 'more' was added"),
     "index added": (bare("CREATE INDEX by_time ON rows (time)"), "the index 'by_time' was added"),
     "statistics added": (bare("ANALYZE"), "the table 'sqlite_stat1' was added"),
     "column added": (bare("ALTER TABLE rows ADD COLUMN more TEXT"), "the table rows was changed"),
     "table behind a view": (
-        bare(*(f"DROP TRIGGER {name}" for name in TRIGGERS), "ALTER TABLE rows RENAME TO kept", "CREATE VIEW rows AS SELECT * FROM kept"),
+        bare(
+            *(f"DROP TRIGGER {name}" for name in TRIGGERS),
+            "ALTER TABLE rows RENAME TO kept",
+            "CREATE VIEW rows AS SELECT * FROM kept",
+        ),
         "the table rows is missing",
     ),
     "endless view": (
-        bare("DROP TABLE rows", "CREATE VIEW rows AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"),
+        bare(
+            "DROP TABLE rows",
+            "CREATE VIEW rows AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x"
+            " FROM n",
+        ),
         "the table rows is missing",
     ),
     "schema text edited": (
-        _writable_schema("UPDATE sqlite_master SET sql = replace(sql, 'TEXT NOT NULL', 'TEXT') WHERE name = 'rows'"),
+        _writable_schema(
+            "UPDATE sqlite_master SET sql = replace(sql, 'TEXT NOT NULL', 'TEXT') WHERE name = 'rows'"
+        ),
         "the table rows was changed",
     ),
     "user_version": (bare("PRAGMA user_version = 2"), "schema 2"),
     "application_id": (bare("PRAGMA application_id = 7"), "not a ledger"),
     "header of another file": (_edited_header(0), "no SQLite file"),
     "write-ahead log": (bare("PRAGMA journal_mode = WAL"), "write-ahead log"),
-    "a -wal file beside it": (lambda folder: (folder / "ledger.db-wal").write_bytes(b"x" * 4152), "lies beside the ledger"),
-    "a -shm file beside it": (lambda folder: (folder / "ledger.db-shm").write_bytes(b"x"), "lies beside the ledger"),
+    "a -wal file beside it": (
+        lambda folder: (folder / "ledger.db-wal").write_bytes(b"x" * 4152),
+        "lies beside the ledger",
+    ),
+    "a -shm file beside it": (
+        lambda folder: (folder / "ledger.db-shm").write_bytes(b"x"),
+        "lies beside the ledger",
+    ),
     "file cut in its bytes": (_cut_bytes, "malformed"),
     "bytes added to the file": (_grown_bytes, "it was cut, or something was added"),
     "end cut": (sql("DELETE FROM rows WHERE id > 4"), "its end was cut or replaced"),
     "last row cut": (sql("DELETE FROM rows WHERE id = 6"), "its end was cut or replaced"),
-    "chain rewritten": (rehashed(put(4, '{"label":"turn 1","n":10,"successes":10}'), of=2), "cut or replaced, or it is another ledger"),
-    "chain rewritten with another time": (rehashed(put(1, "2026-04-01T12:00:00+00:00"), of=1), "cut or replaced"),
+    "chain rewritten": (
+        rehashed(put(4, '{"label":"turn 1","n":10,"successes":10}'), of=2),
+        "cut or replaced, or it is another ledger",
+    ),
+    "chain rewritten with another time": (
+        rehashed(put(1, "2026-04-01T12:00:00+00:00"), of=1),
+        "cut or replaced",
+    ),
     "ledger of another run": (_other_ledger, "or it is another ledger"),
     "another program's file": (_another_file, "not a ledger"),
-    "row forged after the head": (forged("evidence", {"label": "more", "successes": 10, "n": 10}, "surrogate"), "1 row stands after the head"),
+    "row forged after the head": (
+        forged("evidence", {"label": "more", "successes": 10, "n": 10}, "surrogate"),
+        "1 row stands after the head",
+    ),
     "row added after the head": (_older_run, "7 (note)"),
     "a kind we do not know": (forged("verdict", {"text": "all is well"}), "unknown kind 'verdict'"),
     "a type we do not know": (forged("evidence", {"n": 3}, "hardware"), "unknown type 'hardware'"),
     "a type on a note": (forged("note", {"n": 3}, "real"), "is no evidence"),
     "evidence without a type": (forged("evidence", {"n": 3}), "where its numbers come from"),
-    "real evidence typed in": (forged("evidence", {"successes": 9, "n": 10, "judged_by": "operator"}, "real"), "lacks conditions"),
+    "real evidence typed in": (
+        forged("evidence", {"successes": 9, "n": 10, "judged_by": "operator"}, "real"),
+        "lacks conditions",
+    ),
     "a time that is none": (forged("note", {}, at="yesterday"), "not a UTC time"),
     "a payload that is a list": (rehashed(put(4, "[1]"), of=4), "not a JSON object"),
     "a payload that is NaN": (rehashed(put(4, '{"n":NaN}'), of=2), "not a JSON object"),
     "a payload that is deep": (rehashed(put(4, "[" * 100_000), of=2), "not a JSON object"),
-    "a seal opened twice": (forged("seal_opened", {"commitment_row": 1, "finding_row": 4}), "opened in row 5 already"),
-    "a seal opened on nothing": (forged("seal_opened", {"commitment_row": {}, "finding_row": [4]}), "names none"),
+    "a seal opened twice": (
+        forged("seal_opened", {"commitment_row": 1, "finding_row": 4}),
+        "opened in row 5 already",
+    ),
+    "a seal opened on nothing": (
+        forged("seal_opened", {"commitment_row": {}, "finding_row": [4]}),
+        "names none",
+    ),
     "one log as two kinds": (forged("evidence", {"log": "cd" * 32}, "sim"), "cannot be sim as well"),
     "a claim on nothing": (forged("claim", {"text": "it works", "supporting": [77]}), "not an evidence row"),
     "a claim without words": (forged("claim", {"supporting": "all"}), "is a sentence"),
@@ -278,7 +354,9 @@ TAMPERS: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERS)
-def test_what_was_done_to_a_ledger_is_found_by_the_verb(run_folder: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_done_to_a_ledger_is_found_by_the_verb(
+    run_folder: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tamper, said = TAMPERS[what]
     tamper(run_folder)
     code = verify(run_folder)
@@ -306,7 +384,9 @@ def test_nothing_is_added_to_a_ledger_that_was_changed(run_folder: Path, what: s
 
 @pytest.mark.parametrize("action", ["show", "export", "verify"])
 @pytest.mark.parametrize("what", ["payload edited", "end cut", "another program's file"])
-def test_every_reader_of_a_changed_ledger_ends_in_one_line(run_folder: Path, what: str, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_reader_of_a_changed_ledger_ends_in_one_line(
+    run_folder: Path, what: str, action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     TAMPERS[what][0](run_folder)
     code = main(["ledger", action, str(run_folder)])
     assert code == (3 if action != "verify" or what == "another program's file" else 1)
@@ -314,7 +394,9 @@ def test_every_reader_of_a_changed_ledger_ends_in_one_line(run_folder: Path, wha
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_head_given_by_hand_shows_what_no_file_in_the_folder_can(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_given_by_hand_shows_what_no_file_in_the_folder_can(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All three are written again: ledger, run.json and page agree, and only what was printed before does not."""
     with Ledger(run_folder / "ledger.db") as ledger:
         head, digits = ledger.head_text, ledger.head[1][:12]
@@ -329,7 +411,9 @@ def test_a_head_given_by_hand_shows_what_no_file_in_the_folder_can(run_folder: P
     assert "--head: the row with hash" in capsys.readouterr().out
 
 
-def test_rows_after_a_head_are_a_finding_unless_they_are_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_after_a_head_are_a_finding_unless_they_are_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     head = write_ledger(tmp_path / "ledger.db")
     assert verify(tmp_path) == 0
     assert "no head is kept beside it" in capsys.readouterr().out
@@ -340,12 +424,16 @@ def test_rows_after_a_head_are_a_finding_unless_they_are_expected(tmp_path: Path
     assert verify(tmp_path, "--head", head, "--grown") == 0
 
 
-@pytest.mark.parametrize(("words", "code"), [(("--head", "soon"), 2), (("--head", "12:abc"), 2), (("--grown",), 2)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(("--head", "soon"), 2), (("--head", "12:abc"), 2), (("--grown",), 2)]
+)
 def test_a_head_that_is_none_is_a_wrong_request(run_folder: Path, words: tuple[str, ...], code: int) -> None:
     assert verify(run_folder, *words) == code
 
 
-def test_a_place_without_a_ledger_is_said_and_stays_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_without_a_ledger_is_said_and_stays_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     for place in (tmp_path, tmp_path / "nothing", tmp_path / "pipe", tmp_path / "empty"):
@@ -362,7 +450,9 @@ def test_verify_answers_programs_too(run_folder: Path, capsys: pytest.CaptureFix
     assert document["heads"] == {"run.json": document["head"], "report.html": document["head"]}
 
 
-def test_show_lists_rows_and_what_claims_rest_on(run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_lists_rows_and_what_claims_rest_on(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["ledger", "show", str(run_folder)]) == 0
     said = capsys.readouterr().out
@@ -385,7 +475,11 @@ def test_show_lists_rows_and_what_claims_rest_on(run_folder: Path, capsys: pytes
     ],
 )
 def test_rows_that_lack_what_they_should_hold_are_listed_all_the_same(
-    tmp_path: Path, kind: str, payload: dict[str, Any], evidence: str | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    kind: str,
+    payload: dict[str, Any],
+    evidence: str | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.append(kind, payload, evidence)
@@ -394,26 +488,40 @@ def test_rows_that_lack_what_they_should_hold_are_listed_all_the_same(
     assert "\x1b" not in capsys.readouterr().out.replace("\\u001b", "")
 
 
-def test_what_is_exported_can_be_hashed_again_by_anybody(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_exported_can_be_hashed_again_by_anybody(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["ledger", "export", str(run_folder), "--quiet"]) == 0
     previous = GENESIS
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for row in lines:
         payload = json.dumps(row["payload"], sort_keys=True, separators=(",", ":"))
-        text = json.dumps([row["id"], row["time"], row["kind"], row["key"], payload, row["evidence"], previous], separators=(",", ":"))
+        text = json.dumps(
+            [row["id"], row["time"], row["kind"], row["key"], payload, row["evidence"], previous],
+            separators=(",", ":"),
+        )
         previous = hashlib.sha256(text.encode()).hexdigest()
         assert row["hash"] == previous
     assert len(lines) == 6
 
 
-def test_an_export_holds_the_same_rows_in_every_form(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_holds_the_same_rows_in_every_form(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Ledger(run_folder / "ledger.db", create=False) as ledger:
         rows: tuple[Row, ...] = ledger.rows()
     assert main(["ledger", "export", str(run_folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == [json.loads(canonical_json(row.to_json())) for row in rows]
-    assert main(["ledger", "export", str(run_folder), "--format", "csv", "--out", str(tmp_path / "rows.csv")]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [
+        json.loads(canonical_json(row.to_json())) for row in rows
+    ]
+    assert (
+        main(["ledger", "export", str(run_folder), "--format", "csv", "--out", str(tmp_path / "rows.csv")])
+        == 0
+    )
     table = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
-    assert [(int(r["id"]), r["hash"], json.loads(r["payload"])) for r in table] == [(r.id, r.hash, r.payload) for r in rows]
+    assert [(int(r["id"]), r["hash"], json.loads(r["payload"])) for r in table] == [
+        (r.id, r.hash, r.payload) for r in rows
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))

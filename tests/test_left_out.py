@@ -37,7 +37,11 @@ def test_an_episode_listed_without_frames_is_counted_and_the_exit_code_says_so(
 ) -> None:
     root, other = arm(3, 40, rows=length(value)).write(tmp_path / "d"), arm(2, 50).write(tmp_path / "other")
     write = ["--out", tmp_path / "out", "--workers", "0"]
-    words = {"convert": [root, *write], "merge": [root, other, *write], "split": [root, "--parts", "a=0.5,b=0.5"]}[verb]
+    words = {
+        "convert": [root, *write],
+        "merge": [root, other, *write],
+        "split": [root, "--parts", "a=0.5,b=0.5"],
+    }[verb]
     code, document, err = said(capsys, "data", verb, *words)
     if verb == "merge" and code == 3:
         assert "no stated unit" in err
@@ -50,7 +54,9 @@ def test_an_episode_listed_without_frames_is_counted_and_the_exit_code_says_so(
 
 def test_choosing_episodes_is_no_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = arm(3, 40, rows=length(0)).write(tmp_path / "d")
-    code, document, _ = said(capsys, "data", "convert", root, "--episodes", "0,2", "--out", tmp_path / "out", "--workers", "0")
+    code, document, _ = said(
+        capsys, "data", "convert", root, "--episodes", "0,2", "--out", tmp_path / "out", "--workers", "0"
+    )
     assert (code, document["episodes"], document["left_out"]) == (0, 2, [])
 
 
@@ -61,7 +67,9 @@ def test_the_check_names_both_as_faults(tmp_path: Path) -> None:
     assert found["rows_without_episode"].numbers == {"1": 40}
 
 
-def test_rows_of_an_episode_that_the_index_does_not_list_are_found_though_all_counts_agree(tmp_path: Path) -> None:
+def test_rows_of_an_episode_that_the_index_does_not_list_are_found_though_all_counts_agree(
+    tmp_path: Path,
+) -> None:
     root = arm(3, 40).write(tmp_path / "d")
     pq.write_table(pq.read_table(root / INDEX).slice(0, 2), root / INDEX)
     info = json.loads((root / "meta/info.json").read_text())
@@ -76,7 +84,9 @@ def test_a_whole_dataset_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claim", [(50, 10), (0, 999), (None, None), (30, 70)])
-def test_rows_claimed_backwards_twice_or_not_at_all_are_a_fault(claim: tuple[int | None, int | None], tmp_path: Path) -> None:
+def test_rows_claimed_backwards_twice_or_not_at_all_are_a_fault(
+    claim: tuple[int | None, int | None], tmp_path: Path
+) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
         rows[1] |= {"dataset_from_index": claim[0], "dataset_to_index": claim[1]}
 
@@ -84,7 +94,9 @@ def test_rows_claimed_backwards_twice_or_not_at_all_are_a_fault(claim: tuple[int
     assert next(f for f in report.findings if f.code == "boundaries_wrong").numbers["episodes"] == [1]
 
 
-def test_a_split_writes_nothing_unless_it_is_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_writes_nothing_unless_it_is_told_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = arm(4, 40).write(tmp_path / "d")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")

@@ -32,7 +32,12 @@ def test_another_process_is_named_and_kill_9_frees_what_it_held(tmp_path: Path) 
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     for _ in range(2):
-        with pytest.raises(BusyError, match=rf"process {holder.pid} is writing into .*data; wait for it to end"), alone_in(folder):
+        with (
+            pytest.raises(
+                BusyError, match=rf"process {holder.pid} is writing into .*data; wait for it to end"
+            ),
+            alone_in(folder),
+        ):
             pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
@@ -60,14 +65,37 @@ def _refused(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> N
     assert f"process {os.getpid()} is writing into {folder}" in error
 
 
-def test_generate_convert_and_merge_leave_a_folder_that_another_writes_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_convert_and_merge_leave_a_folder_that_another_writes_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["generate", "arm-pick", "-n", "4", "--size", "48", "--workers", "0", "--out"]
     _refused(capsys, tmp_path / "d", *words, str(tmp_path / "d"))
     for name, seed in (("a", "1"), ("b", "2")):
         assert main([*words, str(tmp_path / name), "--seed", seed, "--quiet"]) == 0
     capsys.readouterr()
-    _refused(capsys, tmp_path / "c", "data", "convert", str(tmp_path / "a"), "--out", str(tmp_path / "c"), "--workers", "0")
-    _refused(capsys, tmp_path / "m", "data", "merge", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "m"), "--workers", "0")
+    _refused(
+        capsys,
+        tmp_path / "c",
+        "data",
+        "convert",
+        str(tmp_path / "a"),
+        "--out",
+        str(tmp_path / "c"),
+        "--workers",
+        "0",
+    )
+    _refused(
+        capsys,
+        tmp_path / "m",
+        "data",
+        "merge",
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        "--out",
+        str(tmp_path / "m"),
+        "--workers",
+        "0",
+    )
 
 
 def test_a_training_leaves_a_folder_that_another_trains_into(tmp_path: Path) -> None:
@@ -78,8 +106,25 @@ def test_a_training_leaves_a_folder_that_another_trains_into(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_two_real_generations_into_one_folder_end_with_one_dataset(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "simgap", "generate", "arm-pick", "-n", "12", "--size", "48", "--workers", "1", "--out", str(tmp_path / "d"), "--quiet"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    command = [
+        sys.executable,
+        "-m",
+        "simgap",
+        "generate",
+        "arm-pick",
+        "-n",
+        "12",
+        "--size",
+        "48",
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "d"),
+        "--quiet",
+    ]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     said = [p.communicate(timeout=120) for p in both]
     assert sorted(p.returncode for p in both) == [0, 3], said
     assert main(["data", "check", str(tmp_path / "d"), "--quiet"]) == 0

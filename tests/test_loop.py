@@ -75,16 +75,24 @@ class LocalSurrogate:
         MADE.append(self)
 
     def reset(self, condition: InitialCondition) -> InitialCondition:
-        return InitialCondition(seed=condition.seed, placements=self._world.reset(condition.seed, dict(condition.placements)))
+        return InitialCondition(
+            seed=condition.seed, placements=self._world.reset(condition.seed, dict(condition.placements))
+        )
 
     def observe(self) -> RobotObservation:
         header, arrays = self._world.observe()
         images = {c: arrays[c] for c in self.cameras}
-        return RobotObservation(images=images, state=arrays["state"], time_s=header["time_s"], frame_age_s=header["frame_age_s"])
+        return RobotObservation(
+            images=images, state=arrays["state"], time_s=header["time_s"], frame_age_s=header["frame_age_s"]
+        )
 
     def act(self, action: NDArray[np.float32]) -> AppliedAction:
         answer = self._world.act(action)
-        return AppliedAction(action=np.asarray(answer["applied"], np.float32), clipped=answer["clipped"], time_s=answer["time_s"])
+        return AppliedAction(
+            action=np.asarray(answer["applied"], np.float32),
+            clipped=answer["clipped"],
+            time_s=answer["time_s"],
+        )
 
     def verdict(self) -> Outcome | None:
         found: Outcome | None = self._world.outcome
@@ -156,7 +164,9 @@ def files_of(*folders: Path) -> dict[str, str]:
     return found
 
 
-def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_agree(result: TurnResult) -> None:
+def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_agree(
+    result: TurnResult,
+) -> None:
     assert result.diagnosis is not None
     assert result.gap is not None
     assert (result.diagnosis.cause, result.gap.kind) == (Cause.ACTION_SIGN, GapKind.ACTION_SIGN)
@@ -166,7 +176,9 @@ def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_a
     assert result.seal == seal_of(result.gap, SPEC.seed)
 
 
-def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_chain_is_whole(result: TurnResult) -> None:
+def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_chain_is_whole(
+    result: TurnResult,
+) -> None:
     rows = rows_of(result.folder)
     at = {row.key: row.id for row in rows}
     order = [
@@ -184,17 +196,27 @@ def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_c
     by_key = {row.key: row for row in rows}
     assert by_key["opened"].payload["commitment_row"] == by_key["seal"].id
     assert by_key["opened"].payload["finding_row"] == by_key["diagnosis"].id
-    assert OPENED[0] == by_key["diagnosis"].hash, "the seal opens against the finding that is already in the ledger"
+    assert OPENED[0] == by_key["diagnosis"].hash, (
+        "the seal opens against the finding that is already in the ledger"
+    )
     assert rows[0].kind is RowKind.COMMITMENT
-    assert {row.evidence for row in rows if row.kind is RowKind.EVIDENCE} == {EvidenceKind.SIM, EvidenceKind.SURROGATE}
+    assert {row.evidence for row in rows if row.kind is RowKind.EVIDENCE} == {
+        EvidenceKind.SIM,
+        EvidenceKind.SURROGATE,
+    }
 
 
-def test_a_convention_plan_makes_no_data_and_tries_the_same_policy_on_the_same_conditions(result: TurnResult) -> None:
+def test_a_convention_plan_makes_no_data_and_tries_the_same_policy_on_the_same_conditions(
+    result: TurnResult,
+) -> None:
     assert result.plan is not None
     assert result.second is not None
     assert result.paired is not None
     assert result.plan.kind == "convention"
-    assert (result.second.checkpoint, result.second.datasets) == (result.first.checkpoint, result.first.datasets)
+    assert (result.second.checkpoint, result.second.datasets) == (
+        result.first.checkpoint,
+        result.first.datasets,
+    )
     assert [r.seed for r in result.second.results] == [r.seed for r in result.first.results]
     assert result.paired.counts.n + result.paired.counts.dropped == SPEC.in_use_trials
     assert result.second.in_use is not None
@@ -212,20 +234,37 @@ def test_the_seeds_of_training_screen_trials_and_conditions_are_disjoint(result:
         {r.seed for r in read_results(open_dataset(result.first.in_use))},
         {r.seed for r in read_results(open_dataset(result.first.conditions))},
     ]
-    assert [len(s) for s in sets] == [SPEC.episodes, SPEC.screen_episodes, SPEC.in_use_trials, SPEC.condition_trials]
+    assert [len(s) for s in sets] == [
+        SPEC.episodes,
+        SPEC.screen_episodes,
+        SPEC.in_use_trials,
+        SPEC.condition_trials,
+    ]
     assert len(set.union(*sets)) == sum(map(len, sets))
     assert result.replays is not None
-    assert {r.seed for r in read_results(open_dataset(result.replays))} < sets[0], "a replay starts where its episode started"
+    assert {r.seed for r in read_results(open_dataset(result.replays))} < sets[0], (
+        "a replay starts where its episode started"
+    )
 
 
-def test_a_run_called_again_gives_the_same_results_and_writes_no_row_and_no_file(result: TurnResult, cache: Path) -> None:
+def test_a_run_called_again_gives_the_same_results_and_writes_no_row_and_no_file(
+    result: TurnResult, cache: Path
+) -> None:
     rows, files = rows_of(result.folder), files_of(result.folder, cache)
     again = run_turns(SPEC, result.folder, cache, SilentReporter(), workers=0)
     assert rows_of(result.folder) == rows
     assert files_of(result.folder, cache) == files
     assert same(again.diagnosis, result.diagnosis)
-    assert (again.plan, again.paired, again.gap, again.seal) == (result.plan, result.paired, result.gap, result.seal)
-    assert (again.first.results, again.second and again.second.results) == (result.first.results, result.second and result.second.results)
+    assert (again.plan, again.paired, again.gap, again.seal) == (
+        result.plan,
+        result.paired,
+        result.gap,
+        result.seal,
+    )
+    assert (again.first.results, again.second and again.second.results) == (
+        result.first.results,
+        result.second and result.second.results,
+    )
 
 
 @pytest.mark.parametrize("label", ["diagnose", "trials in use, again"])
@@ -238,11 +277,15 @@ def test_a_run_that_is_killed_goes_on_to_the_same_rows_and_never_shows_the_seal_
     assert OPENED == []
     assert not [r for r in rows_of(tmp_path) if r.kind is RowKind.SEAL_OPENED]
     again = run_turns(SPEC, tmp_path, cache, SilentReporter(), workers=0)
-    assert [(r.kind, r.key, r.payload) for r in rows_of(tmp_path)] == [(r.kind, r.key, r.payload) for r in rows_of(result.folder)]
+    assert [(r.kind, r.key, r.payload) for r in rows_of(tmp_path)] == [
+        (r.kind, r.key, r.payload) for r in rows_of(result.folder)
+    ]
     assert same(again.diagnosis, result.diagnosis)
 
 
-def test_a_folder_of_another_spec_is_refused_before_anything_is_touched(result: TurnResult, cache: Path) -> None:
+def test_a_folder_of_another_spec_is_refused_before_anything_is_touched(
+    result: TurnResult, cache: Path
+) -> None:
     before = files_of(result.folder)
     with pytest.raises(DataError, match=r"another spec.*seed.*give another --out"):
         run_turns(dataclasses.replace(SPEC, seed=4), result.folder, cache, SilentReporter(), workers=0)
@@ -256,7 +299,10 @@ def test_a_run_is_read_back_as_it_was_saved(result: TurnResult) -> None:
             assert getattr(read, field.name) == getattr(result, field.name), field.name
     assert same(read.diagnosis, result.diagnosis)
     assert read.ranges.to_json() == result.ranges.to_json()
-    assert (read.first.results, read.second and read.second.results) == (result.first.results, result.second and result.second.results)
+    assert (read.first.results, read.second and read.second.results) == (
+        result.first.results,
+        result.second and result.second.results,
+    )
     assert compare(read.first, read.second) == result.paired
 
 
@@ -414,14 +460,22 @@ def attacked(result: TurnResult, folder: Path, *, where: str) -> None:
     parts = {
         Path(p)
         for t in (run["first"], run["second"])
-        for p in (*t["datasets"], t["checkpoint"], t["in_use"], t["conditions"], *(s[1] for s in t["screens"]))
+        for p in (
+            *t["datasets"],
+            t["checkpoint"],
+            t["in_use"],
+            t["conditions"],
+            *(s[1] for s in t["screens"]),
+        )
         if p
     }
     for data in (p for p in {*parts, Path(run["replays"])} if (p / "meta" / "simgap.json").is_file()):
         before = open_dataset(data).fingerprint
         is_log = open_dataset(data).spec.stamp.kind == "trials"
         if (where == "logs" and is_log) or (where == "datasets" and not is_log):
-            _restamped(data, env=MAKER, generate={"env": MAKER, "ranges": run["ranges"]}, teacher=MAKER, robot=MAKER)
+            _restamped(
+                data, env=MAKER, generate={"env": MAKER, "ranges": run["ranges"]}, teacher=MAKER, robot=MAKER
+            )
         prints[before] = open_dataset(data).fingerprint
     for checkpoint in (p for p in parts if (p / "card.json").is_file()):
         card = json.loads((checkpoint / "card.json").read_text())
@@ -436,24 +490,41 @@ def attacked(result: TurnResult, folder: Path, *, where: str) -> None:
         if known:
             before = open_dataset(log).fingerprint
             _restamped(log, **known)
-            prints |= {k: open_dataset(log).fingerprint for k in (before, *(o for o, n in prints.items() if n == before))}
+            prints |= {
+                k: open_dataset(log).fingerprint
+                for k in (before, *(o for o, n in prints.items() if n == before))
+            }
     for folder_of_screen in (p for p in parts if (p / "screen.json").is_file()):
         about, _ = read_rows(folder_of_screen / "traces.npz")
-        about |= {"policy": prints[about["policy"]]} | ({"env": MAKER, "engine": MAKER} if where == "screens" else {})
+        about |= {"policy": prints[about["policy"]]} | (
+            {"env": MAKER, "engine": MAKER} if where == "screens" else {}
+        )
         records = read_records(folder_of_screen / "traces.npz")
         write_records(folder_of_screen / "traces.npz", records, films=False, about=about)
-        summary = {"stamp": about, "traces": file_hash(folder_of_screen / "traces.npz"), "rollouts": [r.to_json() for r in records]}
+        summary = {
+            "stamp": about,
+            "traces": file_hash(folder_of_screen / "traces.npz"),
+            "rollouts": [r.to_json() for r in records],
+        }
         (folder_of_screen / "screen.json").write_text(canonical_json(summary))
     _entered(result, folder, run, prints, where)
 
 
-def _entered(result: TurnResult, folder: Path, run: dict[str, Any], prints: dict[str, str], where: str) -> None:
+def _entered(
+    result: TurnResult, folder: Path, run: dict[str, Any], prints: dict[str, str], where: str
+) -> None:
     """Write the ledger that such a run would have, and its run.json."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: renamed(v) for k, v in value.items()}
-        return [renamed(v) for v in value] if isinstance(value, list) else prints.get(value, value) if isinstance(value, str) else value
+        return (
+            [renamed(v) for v in value]
+            if isinstance(value, list)
+            else prints.get(value, value)
+            if isinstance(value, str)
+            else value
+        )
 
     with Ledger(folder / "ledger.db") as ledger:
         for row in rows_of(result.folder):
@@ -474,12 +545,29 @@ def _entered(result: TurnResult, folder: Path, run: dict[str, Any], prints: dict
 
 def everywhere_in(payload: dict[str, Any], key: str) -> dict[str, Any]:
     """Put the canary into every sentence of a plan or diagnosis; words that are looked up stay."""
-    return payload | ({"sentence": MAKER, "remedy": MAKER, "next_command": MAKER} if key == "diagnosis" else {"sentence": MAKER})
+    return payload | (
+        {"sentence": MAKER, "remedy": MAKER, "next_command": MAKER}
+        if key == "diagnosis"
+        else {"sentence": MAKER}
+    )
 
 
-@pytest.mark.parametrize("where", ["ledger", *(pytest.param(w, marks=pytest.mark.slow) for w in ("nowhere", "datasets", "logs", "cards", "screens", "plan"))])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "ledger",
+        *(
+            pytest.param(w, marks=pytest.mark.slow)
+            for w in ("nowhere", "datasets", "logs", "cards", "screens", "plan")
+        ),
+    ],
+)
 def test_no_verb_runs_code_that_any_part_of_a_whole_run_names(
-    result: TurnResult, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    result: TurnResult,
+    tmp_path: Path,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every hash fits, so that what stands behind the checks of the run is reached: without the canary the verbs do their work."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -513,15 +601,25 @@ def test_a_run_folder_that_says_odd_things_everywhere_ends_in_one_line(
 
 def test_what_run_json_adds_beside_is_in_no_page(result: TurnResult, tmp_path: Path) -> None:
     run = json.loads((result.folder / "run.json").read_text())
-    run |= {"duration_s": 1.0, "rates": [{"successes": 100, "n": 100}], "verdict": "all is well", "folder": "/elsewhere"}
+    run |= {
+        "duration_s": 1.0,
+        "rates": [{"successes": 100, "n": 100}],
+        "verdict": "all is well",
+        "folder": "/elsewhere",
+    }
     run["first"] |= {"number": 7, "results": [1, 1], "successes": 2}
     (tmp_path / "run.json").write_text(json.dumps(run))
     shutil.copy(result.folder / "ledger.db", tmp_path)
-    pages = [render_report(dataclasses.replace(report_model(load_run(f), "simgap report"), date="")) for f in (result.folder, tmp_path)]
+    pages = [
+        render_report(dataclasses.replace(report_model(load_run(f), "simgap report"), date=""))
+        for f in (result.folder, tmp_path)
+    ]
     assert pages[0].replace(str(result.folder), str(tmp_path)) == pages[1]
 
 
-def test_a_finished_run_goes_on_only_from_the_ledger_that_it_ended_with(result: TurnResult, cache: Path, tmp_path: Path) -> None:
+def test_a_finished_run_goes_on_only_from_the_ledger_that_it_ended_with(
+    result: TurnResult, cache: Path, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(result.folder, tmp_path / "run"))
     with Ledger(folder / "ledger.db") as ledger:
         ledger.append("note", {"label": "all is well"})
@@ -535,7 +633,9 @@ def test_a_finished_run_goes_on_only_from_the_ledger_that_it_ended_with(result: 
     assert not (folder / "ledger.db").exists()
 
 
-def test_the_head_of_a_run_is_in_run_json_and_on_its_page_and_verifies(result: TurnResult, tmp_path: Path) -> None:
+def test_the_head_of_a_run_is_in_run_json_and_on_its_page_and_verifies(
+    result: TurnResult, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(result.folder, tmp_path / "run"))
     write_report(report_model(load_run(folder), "simgap report"), folder / "report.html")
     assert result.ledger_head in (folder / "report.html").read_text()
@@ -549,7 +649,10 @@ def test_the_head_of_a_run_is_in_run_json_and_on_its_page_and_verifies(result: T
 def test_no_page_is_written_of_trials_and_screens_that_the_ledger_did_not_count(result: TurnResult) -> None:
     rows = rows_of(result.folder)
     require_recorded(result, rows)
-    for missing, said in (("trials/turn 1, training conditions", "is not the log"), ("screen/turn 1", "is not the screen")):
+    for missing, said in (
+        ("trials/turn 1, training conditions", "is not the log"),
+        ("screen/turn 1", "is not the screen"),
+    ):
         with pytest.raises(DataError, match=said):
             require_recorded(result, [r for r in rows if r.key != missing])
 
@@ -563,30 +666,58 @@ def test_an_undefined_comparison_is_not_reported_as_zero_points(result: TurnResu
 
 
 def test_a_second_turn_is_better_only_where_the_exact_test_shows_it(result: TurnResult) -> None:
-    said = [verdict_sentence(dataclasses.replace(result, paired=paired_difference(10, *cells, 4))) for cells in ((1, 0), (12, 0), (0, 12))]
+    said = [
+        verdict_sentence(dataclasses.replace(result, paired=paired_difference(10, *cells, 4)))
+        for cells in ((1, 0), (12, 0), (0, 12))
+    ]
     assert ["not shown to be better" in s for s in said] == [True, False, False]
     assert ["Turn 2 is better" in s for s in said] == [False, True, False]
     assert "Turn 2 is worse" in said[2]
 
 
-def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_turn_helped(result: TurnResult) -> None:
+def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_turn_helped(
+    result: TurnResult,
+) -> None:
     assert result.is_better is False
     assert exit_code(result) == 1
     helped = dataclasses.replace(result, paired=paired_difference(3, 6, 0, 0))
     assert exit_code(helped) == 0
     assert result.diagnosis is not None
-    missed = dataclasses.replace(helped, diagnosis=dataclasses.replace(result.diagnosis, cause=Cause.PLANT_GAIN))
+    missed = dataclasses.replace(
+        helped, diagnosis=dataclasses.replace(result.diagnosis, cause=Cause.PLANT_GAIN)
+    )
     assert exit_code(missed) == 1
-    assert exit_code(dataclasses.replace(helped, paired=None)) == 1, "a second turn that failed its own screen"
+    assert exit_code(dataclasses.replace(helped, paired=None)) == 1, (
+        "a second turn that failed its own screen"
+    )
     nothing = dataclasses.replace(result.diagnosis, cause=Cause.NONE)
-    assert exit_code(dataclasses.replace(result, diagnosis=nothing, gap=Gap(kind=GapKind.NONE), second=None, paired=None)) == 0
+    assert (
+        exit_code(
+            dataclasses.replace(
+                result, diagnosis=nothing, gap=Gap(kind=GapKind.NONE), second=None, paired=None
+            )
+        )
+        == 0
+    )
 
 
-def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_closed(cache: Path, result: TurnResult, tmp_path: Path) -> None:
+def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_closed(
+    cache: Path, result: TurnResult, tmp_path: Path
+) -> None:
     OPENED.clear()
-    run = run_turns(dataclasses.replace(SPEC, screen_episodes=8), tmp_path / "run", cache, SilentReporter(), workers=0)
+    run = run_turns(
+        dataclasses.replace(SPEC, screen_episodes=8), tmp_path / "run", cache, SilentReporter(), workers=0
+    )
     assert run.first.screens[0][1].verdict is ScreenVerdict.BROKEN
-    assert (run.first.in_use, run.first.conditions, run.replays, run.diagnosis, run.plan, run.second, run.gap) == (None,) * 7
+    assert (
+        run.first.in_use,
+        run.first.conditions,
+        run.replays,
+        run.diagnosis,
+        run.plan,
+        run.second,
+        run.gap,
+    ) == (None,) * 7
     assert exit_code(run) == 1
     assert OPENED == []
     assert not (run.folder / "trials").exists()
@@ -595,7 +726,9 @@ def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_c
     assert "not tried on the robot" in verdict_sentence(run)
     with pytest.raises(DataError, match="did not pass the screen"):
         evidence_of(load_run(run.folder))
-    page = write_report(report_model(load_run(run.folder), "simgap demo"), tmp_path / "report.html").read_text()
+    page = write_report(
+        report_model(load_run(run.folder), "simgap demo"), tmp_path / "report.html"
+    ).read_text()
     assert "Surrogate evidence" not in page, "nothing was tried on a surrogate"
 
 
@@ -609,9 +742,12 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
         return screen(dataclasses.replace(spec, episodes=min(6, spec.episodes)), *args, **kwargs)
 
     monkeypatch.setattr("simgap.loop.stages.screen", short)
-    late = Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": 2.0})  # later, and the teacher solves one in ten
+    # later, and the teacher solves one in ten
+    late = Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": 2.0})
     monkeypatch.setattr("simgap.robots.surrogate_process.draw_gap", lambda seed, kind, env: late)
-    run = run_turns(dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0)
+    run = run_turns(
+        dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0
+    )
     assert run.diagnosis is not None
     assert run.plan is not None
     assert run.second is not None
@@ -625,7 +761,9 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
     assert "did not pass its own screen" in verdict_sentence(run)
     targeted = open_dataset(run.second.datasets[1])
     low, high = run.plan.changes["action_latency_steps"]
-    assert all(low <= targeted.episode(i, images=False).factors["action_latency_steps"] <= high for i in range(2))
+    assert all(
+        low <= targeted.episode(i, images=False).factors["action_latency_steps"] <= high for i in range(2)
+    )
     assert "opened" in [r.key for r in rows_of(tmp_path)]
 
 

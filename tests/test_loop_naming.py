@@ -17,26 +17,50 @@ from simgap.report.words import shared_by
 
 
 def found(cause: Cause, **numbers: Any) -> Diagnosis:
-    return Diagnosis(cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES.get(cause, ""), parameters=numbers)
+    return Diagnosis(
+        cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES.get(cause, ""), parameters=numbers
+    )
 
 
 def words(cause: Cause, **numbers: Any) -> str | None:
-    return broken_words(found(cause, **numbers), training=ARM_PRESETS["nominal"], space=ARM_FACTORS, rate_hz=20.0)
+    return broken_words(
+        found(cause, **numbers), training=ARM_PRESETS["nominal"], space=ARM_FACTORS, rate_hz=20.0
+    )
 
 
 @pytest.mark.parametrize(
     ("cause", "numbers", "said"),
     [
-        (Cause.ACTION_SCALE, {"broken": {"elbow_flex.pos": 1.45}}, "elbow_flex moves 1.45 times what it is told"),
-        (Cause.ACTION_SIGN, {"broken": {"wrist_flex.pos": -1.0}}, "wrist_flex moves the opposite way of what it is told"),
-        (Cause.ACTION_SIGN, {"broken": {"wrist_flex.pos": -0.6}}, "wrist_flex moves the opposite way of what it is told, 0.60 times as far"),
+        (
+            Cause.ACTION_SCALE,
+            {"broken": {"elbow_flex.pos": 1.45}},
+            "elbow_flex moves 1.45 times what it is told",
+        ),
+        (
+            Cause.ACTION_SIGN,
+            {"broken": {"wrist_flex.pos": -1.0}},
+            "wrist_flex moves the opposite way of what it is told",
+        ),
+        (
+            Cause.ACTION_SIGN,
+            {"broken": {"wrist_flex.pos": -0.6}},
+            "wrist_flex moves the opposite way of what it is told, 0.60 times as far",
+        ),
         (
             Cause.CAMERA_SHIFT,
             {"fitted": {"front_camera_dx_m": 0.03, "front_camera_dy_m": -0.04, "front_camera_yaw_deg": 5.0}},
             "the front camera has moved by 50 mm and turned by 5.0 deg",
         ),
-        (Cause.ACTION_LATENCY, {"extra_delay_steps": 7}, "commands take effect 7 control steps (350 ms) later than in training"),
-        (Cause.PLANT_GAIN, {"stiffness_ratios": {"a": 0.7, "b": 0.8}}, "the servos are 0.75 times as stiff as in training"),
+        (
+            Cause.ACTION_LATENCY,
+            {"extra_delay_steps": 7},
+            "commands take effect 7 control steps (350 ms) later than in training",
+        ),
+        (
+            Cause.PLANT_GAIN,
+            {"stiffness_ratios": {"a": 0.7, "b": 0.8}},
+            "the servos are 0.75 times as stiff as in training",
+        ),
         (
             Cause.NARROW_DATA,
             {"in_use_placements": [{"target_y_m": 0.11}, {"target_y_m": -0.02}]},
@@ -80,7 +104,9 @@ def test_of_several_broken_checks_it_is_said_which_may_follow_from_which() -> No
     first = check(Family.REPLAY, Verdict.BROKEN, Cause.ACTION_SCALE)
     later = check(Family.PLANT, Verdict.BROKEN, Cause.PLANT_GAIN)
     fine = check(Family.PIXELS, Verdict.OK)
-    told = Diagnosis(cause=Cause.ACTION_SCALE, family=Family.REPLAY, sentence="", checks=(fine, first, later), remedy="")
+    told = Diagnosis(
+        cause=Cause.ACTION_SCALE, family=Family.REPLAY, sentence="", checks=(fine, first, later), remedy=""
+    )
     assert "This is the diagnosis" in _among_others(first, [first, later], told)
     assert "plant" in _among_others(first, [first, later], told)
     assert "May follow from the diagnosis (replay)" in _among_others(later, [first, later], told)
@@ -89,10 +115,22 @@ def test_of_several_broken_checks_it_is_said_which_may_follow_from_which() -> No
 
 
 def test_a_joints_trace_draws_both_lines_within_its_box() -> None:
-    trace = JointTrace(name="elbow", unit="deg", label="replay 1", times_s=[0.0, 0.5, 1.0], commanded=[0, 10, 20], measured=[0, 14.5, 29])
+    trace = JointTrace(
+        name="elbow",
+        unit="deg",
+        label="replay 1",
+        times_s=[0.0, 0.5, 1.0],
+        commanded=[0, 10, 20],
+        measured=[0, 14.5, 29],
+    )
     svg = trace_svg(trace)
     assert svg.count("<polyline") == 2
-    numbers = [float(part) for line in svg.split('points="')[1:] for pair in line.split('"')[0].split() for part in pair.split(",")]
+    numbers = [
+        float(part)
+        for line in svg.split('points="')[1:]
+        for pair in line.split('"')[0].split()
+        for part in pair.split(",")
+    ]
     assert min(numbers) == 0.0
     assert max(numbers) == 120.0
     assert "0 to 29 deg" in svg
@@ -102,5 +140,8 @@ def test_assumptions_that_several_checks_share_are_said_once() -> None:
     from simgap.report.model import CheckResult as Shown
     from simgap.report.model import CheckVerdict
 
-    rows = [Shown(family="data", name=n, verdict=CheckVerdict.OK, sentence="", shared_assumptions=a) for n, a in (("a", ["x"]), ("b", ["x"]), ("c", []))]
+    rows = [
+        Shown(family="data", name=n, verdict=CheckVerdict.OK, sentence="", shared_assumptions=a)
+        for n, a in (("a", ["x"]), ("b", ["x"]), ("c", []))
+    ]
     assert [(names) for _, names in shared_by(rows)] == [["a", "b"], ["c"]]

@@ -32,14 +32,21 @@ def refusal(verb: str, path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_checkpoint_is_told_from_a_run(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_told_from_a_run(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tiny_checkpoint(tmp_path / "policy")
     assert f"is a checkpoint: `simgap screen {path}`" in refusal(verb, path, capsys)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_dataset_and_trials_are_told_from_a_run_and_from_each_other(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind, words in (("dataset", "is a dataset: `simgap data info"), ("trials", "is a set of trials: the same `simgap trial` command")):
+def test_a_dataset_and_trials_are_told_from_a_run_and_from_each_other(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, words in (
+        ("dataset", "is a dataset: `simgap data info"),
+        ("trials", "is a set of trials: the same `simgap trial` command"),
+    ):
         path = made(tmp_path / kind, "meta/simgap.json", text=json.dumps({"spec": {"stamp": {"kind": kind}}}))
         assert words in refusal(verb, path, capsys)
 
@@ -58,7 +65,9 @@ def test_a_dataset_and_trials_are_told_from_a_run_and_from_each_other(verb: str,
         (("notes.txt",), "is no finished run (no run.json)"),
     ],
 )
-def test_whatever_a_folder_is_it_is_called_so(files: tuple[str, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatever_a_folder_is_it_is_called_so(
+    files: tuple[str, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert words in refusal("diagnose", made(tmp_path, *files), capsys)
 
 
@@ -66,5 +75,7 @@ def test_a_path_that_does_not_exist_is_said(tmp_path: Path, capsys: pytest.Captu
     assert "does not exist" in refusal("report", tmp_path / "nowhere", capsys)
 
 
-def test_a_damaged_stamp_leaves_a_dataset_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_stamp_leaves_a_dataset_a_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "is a dataset" in refusal("target", made(tmp_path, "meta/simgap.json", text="{"), capsys)

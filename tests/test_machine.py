@@ -19,7 +19,9 @@ def _fresh_probe() -> Iterator[None]:
     machine.require_offscreen.cache_clear()
 
 
-def _answers(monkeypatch: pytest.MonkeyPatch, *, stdout: str = "", stderr: str = "", code: int = 0) -> list[list[str]]:
+def _answers(
+    monkeypatch: pytest.MonkeyPatch, *, stdout: str = "", stderr: str = "", code: int = 0
+) -> list[list[str]]:
     """Replace the trial process by one with this ending; return the list its command lines go to."""
     calls: list[list[str]] = []
 
@@ -32,7 +34,10 @@ def _answers(monkeypatch: pytest.MonkeyPatch, *, stdout: str = "", stderr: str =
 
 
 def test_importing_machine_loads_no_heavy_library() -> None:
-    script = "import sys, simgap.compute.machine; print([m for m in ('numpy', 'torch', 'mujoco', 'OpenGL') if m in sys.modules])"
+    script = (
+        "import sys, simgap.compute.machine; print([m for m in ('numpy', 'torch', 'mujoco', 'OpenGL') if m in"
+        " sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -41,7 +46,12 @@ def test_a_worker_gets_its_threads_and_draws_offscreen(monkeypatch: pytest.Monke
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delenv("LP_NUM_THREADS", raising=False)
     environment = machine.worker_environment(threads=2)
-    assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "2"
+    assert (
+        environment["OMP_NUM_THREADS"]
+        == environment["OPENBLAS_NUM_THREADS"]
+        == environment["MKL_NUM_THREADS"]
+        == "2"
+    )
     assert environment["LP_NUM_THREADS"] == "0"
     assert environment["MUJOCO_GL"] == "egl"
 
@@ -101,8 +111,12 @@ def test_offscreen_rendering_works_here_and_is_tried_once() -> None:
 
 def test_a_missing_library_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    _answers(monkeypatch, stdout='{"error": "AttributeError: no eglQueryString", "missing": ["libEGL.so.1"]}\n')
-    with pytest.raises(MachineError, match=r"missing libEGL\.so\.1 of libegl1; on Debian or Ubuntu: apt-get install libegl1"):
+    _answers(
+        monkeypatch, stdout='{"error": "AttributeError: no eglQueryString", "missing": ["libEGL.so.1"]}\n'
+    )
+    with pytest.raises(
+        MachineError, match=r"missing libEGL\.so\.1 of libegl1; on Debian or Ubuntu: apt-get install libegl1"
+    ):
         machine.require_offscreen()
 
 
@@ -141,15 +155,28 @@ def test_a_missing_mujoco_is_told_with_the_pip_line(monkeypatch: pytest.MonkeyPa
         machine.require_offscreen()
 
 
-@pytest.mark.parametrize(("renderer", "software"), [("llvmpipe (LLVM 15.0.6, 256 bits)", True), ("NVIDIA H100 PCIe/PCIe/SSE2", False)])
+@pytest.mark.parametrize(
+    ("renderer", "software"),
+    [("llvmpipe (LLVM 15.0.6, 256 bits)", True), ("NVIDIA H100 PCIe/PCIe/SSE2", False)],
+)
 def test_a_software_renderer_is_known_by_its_name(renderer: str, software: bool) -> None:
     assert machine.Offscreen(backend="egl", renderer=renderer).is_software is software
 
 
 @pytest.mark.parametrize(
-    "said", ["drawn by hand", "[]", '{"renderer": 3, "missing": []}', '{"renderer": "x"}', '{"error": "x", "missing": ["libc"]}', "[" * 9999]
+    "said",
+    [
+        "drawn by hand",
+        "[]",
+        '{"renderer": 3, "missing": []}',
+        '{"renderer": "x"}',
+        '{"error": "x", "missing": ["libc"]}',
+        "[" * 9999,
+    ],
 )
-def test_a_trial_that_says_anything_else_is_told_in_a_line(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_says_anything_else_is_told_in_a_line(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _answers(monkeypatch, stdout=said + "\n")
     with pytest.raises(MachineError, match="the trial said") as caught:
         machine.require_offscreen()
@@ -175,7 +202,9 @@ def _with_triton(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 
 @pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize("opens", ["frames", "wrapped env"])
-def test_torchs_compiler_is_loaded_before_a_gl_driver_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opens: str) -> None:
+def test_torchs_compiler_is_loaded_before_a_gl_driver_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opens: str
+) -> None:
     from simgap.envs import rendering, wrap
 
     library, order = _with_triton(monkeypatch, tmp_path), []
@@ -210,8 +239,13 @@ def test_a_compiler_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch,
     assert str(library) in str(said.value)
 
 
-@pytest.mark.parametrize(("loaded", "refused"), [("libLLVM-15.so.1", True), ("libc.so.6", False), ("libLLVM-15.so.1 and the compiler", False)])
-def test_training_after_a_foreign_renderer_is_refused_instead_of_crashing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: str, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("loaded", "refused"),
+    [("libLLVM-15.so.1", True), ("libc.so.6", False), ("libLLVM-15.so.1 and the compiler", False)],
+)
+def test_training_after_a_foreign_renderer_is_refused_instead_of_crashing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: str, refused: bool
+) -> None:
     library = _with_triton(monkeypatch, tmp_path)
     monkeypatch.setattr(machine, "_loaded_libraries", lambda: loaded.replace("the compiler", str(library)))
     if refused:

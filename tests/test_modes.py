@@ -21,10 +21,16 @@ def way(side: float, rng: np.random.Generator, *, noise: float = 0.02) -> np.nda
     return np.stack([x, bulge + noise * rng.standard_normal(len(x)).cumsum() / np.sqrt(len(x))], axis=1)
 
 
-def ways(sides: list[float], seed: int, *, freeze_s: float = 0.1) -> tuple[list[np.ndarray], list[str], np.ndarray]:
+def ways(
+    sides: list[float], seed: int, *, freeze_s: float = 0.1
+) -> tuple[list[np.ndarray], list[str], np.ndarray]:
     rng = np.random.default_rng(seed)
     paths = [way(s, rng) for s in sides]
-    return paths, ["left" if s < -0.5 else "right" if s > 0.5 else "" for s in sides], freeze_s * rng.uniform(0.5, 1.5, len(sides))
+    return (
+        paths,
+        ["left" if s < -0.5 else "right" if s > 0.5 else "" for s in sides],
+        freeze_s * rng.uniform(0.5, 1.5, len(sides)),
+    )
 
 
 TEACHER_PATHS, TEACHER_TAKEN, TEACHER_FREEZE = ways([-1.0, 1.0] * 20, 1)
@@ -33,7 +39,12 @@ AXIS = axis_of(TEACHER_PATHS, TEACHER_TAKEN)
 
 def seen(sides: list[float], seed: int, successes: int, *, freeze_s: float = 0.1) -> Ways:
     paths, taken, freeze = ways(sides, seed, freeze_s=freeze_s)
-    return Ways(taken=taken, along=np.array([AXIS.project(p) for p in paths]), longest_freeze_s=freeze, successes=successes)
+    return Ways(
+        taken=taken,
+        along=np.array([AXIS.project(p) for p in paths]),
+        longest_freeze_s=freeze,
+        successes=successes,
+    )
 
 
 TEACHER = seen([-1.0, 1.0] * 20, 1, 40)
@@ -61,7 +72,10 @@ def test_pauses_and_haste_do_not_move_a_trace_along_the_axis(repeat: int, seed: 
 
 def test_a_policy_that_keeps_both_ways_is_quiet_nearly_always() -> None:
     rng = np.random.default_rng(5)
-    quiet = [check(seen(rng.choice([-1.0, 1.0], 40).tolist(), 100 + k, 38)).verdict is Verdict.OK for k in range(12)]
+    quiet = [
+        check(seen(rng.choice([-1.0, 1.0], 40).tolist(), 100 + k, 38)).verdict is Verdict.OK
+        for k in range(12)
+    ]
     assert sum(quiet) >= 11
 
 

@@ -39,7 +39,9 @@ def _few_bootstraps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spec_of(names: tuple[str, ...] = NAMES, unit: Unit = Unit.DEG, span: float = 180.0) -> VectorSpec:
     """Return a convention: one unit for the arm, percent for what is called a gripper."""
-    dimensions = [Dimension(name=n, unit=unit, low=-span, high=span) if "gripper" not in n else GRIPPER for n in names]
+    dimensions = [
+        Dimension(name=n, unit=unit, low=-span, high=span) if "gripper" not in n else GRIPPER for n in names
+    ]
     return VectorSpec(dimensions=tuple(dimensions), rate_hz=20.0)
 
 
@@ -47,14 +49,20 @@ GRIPPER = Dimension(name="gripper.pos", unit=Unit.PERCENT, low=0.0, high=100.0, 
 SPEC = spec_of()
 
 
-def motions(width: int = 6, episodes: int = 4, length: int = 150, seed: int = 0, still: float = 0.0) -> list[Array]:
+def motions(
+    width: int = 6, episodes: int = 4, length: int = 150, seed: int = 0, still: float = 0.0
+) -> list[Array]:
     """Return smooth positions of joints, with pauses in a share of the frames; the last of six is a gripper of 0 to 100."""
     rng = np.random.default_rng(seed)
     result = []
     for _ in range(episodes):
         pauses = rng.random((12, 1)) < still
-        knots = np.cumsum(np.where(pauses, 0.0, rng.uniform(-25, 25, (12, width))), axis=0) + rng.uniform(-20, 20, width)
-        path = np.stack([np.interp(np.linspace(0, 11, length), np.arange(12), knots[:, k]) for k in range(width)], axis=1)
+        knots = np.cumsum(np.where(pauses, 0.0, rng.uniform(-25, 25, (12, width))), axis=0) + rng.uniform(
+            -20, 20, width
+        )
+        path = np.stack(
+            [np.interp(np.linspace(0, 11, length), np.arange(12), knots[:, k]) for k in range(width)], axis=1
+        )
         if width == 6:
             path[:, 5] = np.clip(path[:, 5] + 50, 0, 100)
         result.append(path)
@@ -67,14 +75,23 @@ def moved(episodes: list[Array], change: Callable[[Array], Array], noise: float 
 
 
 def late(episodes: list[Array], frames: int) -> list[Array]:
-    return [np.concatenate([e[:1].repeat(frames, axis=0), e[: len(e) - frames]]) if frames else e.copy() for e in episodes]
+    return [
+        np.concatenate([e[:1].repeat(frames, axis=0), e[: len(e) - frames]]) if frames else e.copy()
+        for e in episodes
+    ]
 
 
 def recorded(actions: list[Array], states: list[Array]) -> Recording:
-    return Recording(actions=actions, states=states, times=[np.arange(len(a)) / 20.0 + 1e-3 * np.sin(np.arange(len(a))) for a in actions])
+    return Recording(
+        actions=actions,
+        states=states,
+        times=[np.arange(len(a)) / 20.0 + 1e-3 * np.sin(np.arange(len(a))) for a in actions],
+    )
 
 
-def checked(root: Path, actions: list[Array], states: list[Array], names: tuple[str, ...] = NAMES, **changes: Any) -> DataReport:
+def checked(
+    root: Path, actions: list[Array], states: list[Array], names: tuple[str, ...] = NAMES, **changes: Any
+) -> DataReport:
     """Return the data check of a recording with joints of these names."""
     recording = recorded(actions, states)
     spec = spec_of(names, span=1e4)
@@ -127,7 +144,12 @@ def test_too_little_motion_says_so() -> None:
     still = [np.ones((50, 6))]
     assert "no dimension moves" in check_convention(still, still, SPEC).sentence
     assert check_convention([np.ones((5, 6))], [np.ones((5, 6))], SPEC).verdict is Verdict.CANNOT_TELL
-    assert check_convention(motions(length=40), late(motions(length=40), 3), SPEC, longest_lag=500).numbers["lag_frames"] == 3
+    assert (
+        check_convention(motions(length=40), late(motions(length=40), 3), SPEC, longest_lag=500).numbers[
+            "lag_frames"
+        ]
+        == 3
+    )
 
 
 def test_turns_of_unknown_form_or_shape_are_refused() -> None:
@@ -143,7 +165,10 @@ def test_a_policy_that_shrinks_towards_the_mean_is_not_accused_of_a_unit(r2: flo
     pooled = np.concatenate(labels)
     rng = np.random.default_rng(6)
     noise = np.sqrt(r2 - r2**2) * pooled.std(axis=0)
-    outputs = [pooled.mean(axis=0) + r2 * (v - pooled.mean(axis=0)) + rng.normal(0, 1, v.shape) * noise for v in labels]
+    outputs = [
+        pooled.mean(axis=0) + r2 * (v - pooled.mean(axis=0)) + rng.normal(0, 1, v.shape) * noise
+        for v in labels
+    ]
     result = check_convention(labels, outputs, SPEC)
     assert (result.cause, faults(result)) == (Cause.NONE, {})
 
@@ -196,18 +221,30 @@ def test_a_calibrated_range_of_2400_ticks_is_a_slope_of_1_055_on_that_joint_only
     assert "2400 ticks" in result.sentence
 
 
-def driven(multipliers: Array, offset: Array | None = None, order: list[int] | None = None, seed: int = 1) -> tuple[list[Any], list[Any]]:
+def driven(
+    multipliers: Array, offset: Array | None = None, order: list[int] | None = None, seed: int = 1
+) -> tuple[list[Any], list[Any]]:
     """Return replays on a robot of first-order servos, and on a simulator that does as it is told."""
     robot, simulator = [], []
     for k, command in enumerate(motions(episodes=5, length=90, seed=seed)):
         logs = []
-        for m, c, p in ((multipliers, offset if offset is not None else np.zeros(6), order or list(range(6))), (np.ones(6), np.zeros(6), list(range(6)))):
+        for m, c, p in (
+            (multipliers, offset if offset is not None else np.zeros(6), order or list(range(6))),
+            (np.ones(6), np.zeros(6), list(range(6))),
+        ):
             goal = command[:, p] * m + c
             state = np.empty_like(goal)
             state[0] = goal[0]
             for t in range(len(goal) - 1):
                 state[t + 1] = state[t] + 0.4 * (goal[t] - state[t])
-            logs.append((command.astype(np.float32), (state + np.random.default_rng(k).normal(0, 0.02 * np.abs(m), state.shape)).astype(np.float32)))
+            logs.append(
+                (
+                    command.astype(np.float32),
+                    (state + np.random.default_rng(k).normal(0, 0.02 * np.abs(m), state.shape)).astype(
+                        np.float32
+                    ),
+                )
+            )
         robot.append(logs[0])
         simulator.append(logs[1])
     return robot, simulator
@@ -228,7 +265,9 @@ def test_a_replay_read_in_radians_is_a_wrong_unit_and_no_dead_joint() -> None:
 
 
 def test_a_replay_whose_commands_are_radians_can_be_told_too() -> None:
-    robot, simulator = ([(np.deg2rad(a), np.deg2rad(s)) for a, s in side] for side in driven(np.array([1, -1, 1, 1, 1, 1.0])))
+    robot, simulator = (
+        [(np.deg2rad(a), np.deg2rad(s)) for a, s in side] for side in driven(np.array([1, -1, 1, 1, 1, 1.0]))
+    )
     result = replayed(robot, simulator, spec_of(unit=Unit.RAD, span=np.pi))
     assert (result.cause, list(result.numbers["broken"])) == (Cause.ACTION_SIGN, ["shoulder_lift.pos"])
 
@@ -244,20 +283,38 @@ def test_a_driver_update_that_moved_zeros_and_turned_a_joint_is_returned_as_six_
     np.testing.assert_allclose(pairs, [(1, 0), (-1, 90), (1, -90), (1, 0), (1, 0), (1, 0)], atol=1e-9)
     assert faults(result) == {"shoulder_lift.pos": ["sign"], "elbow_flex.pos": ["offset"]}
     offered = result.numbers["map"]
-    assert offered["shoulder_lift.pos"] == {"source": "shoulder_lift.pos", "scale": pytest.approx(-1), "offset": pytest.approx(90)}
+    assert offered["shoulder_lift.pos"] == {
+        "source": "shoulder_lift.pos",
+        "scale": pytest.approx(-1),
+        "offset": pytest.approx(90),
+    }
     assert result.numbers["mismatch"]["after_map"] < 1e-9, "the map offered has been tried"
-    declared = [replace(d, sign=-1 if k == 1 else 1, zero=90.0 if k in (1, 2) else 0.0) for k, d in enumerate(SPEC.dimensions)]
-    np.testing.assert_allclose(Conversion.between(SPEC, VectorSpec(dimensions=tuple(declared), rate_hz=20.0)).apply(old[0]), new[0], atol=1e-9)
+    declared = [
+        replace(d, sign=-1 if k == 1 else 1, zero=90.0 if k in (1, 2) else 0.0)
+        for k, d in enumerate(SPEC.dimensions)
+    ]
+    np.testing.assert_allclose(
+        Conversion.between(SPEC, VectorSpec(dimensions=tuple(declared), rate_hz=20.0)).apply(old[0]),
+        new[0],
+        atol=1e-9,
+    )
 
 
 def test_degrees_from_the_middle_of_the_range_are_offsets_and_a_share_out_of_range() -> None:
     offsets = np.array([12.0, -31.0, 44.0, 8.0, -3.0, 0.0])
     states = motions()
     low, high = np.concatenate(states).min(axis=0), np.concatenate(states).max(axis=0)
-    result = check_convention(states, moved(states, lambda v: v + offsets, noise=0.2), SPEC, bounds=(low.tolist(), high.tolist()))
+    result = check_convention(
+        states, moved(states, lambda v: v + offsets, noise=0.2), SPEC, bounds=(low.tolist(), high.tolist())
+    )
     for name, offset in zip(NAMES, offsets, strict=True):
         assert joint(result, name)["offset"] == pytest.approx(offset, abs=0.5)
-    assert set(faults(result)) == {"shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos"} | set(faults(result)) - {"gripper.pos"}
+    assert set(faults(result)) == {
+        "shoulder_pan.pos",
+        "shoulder_lift.pos",
+        "elbow_flex.pos",
+        "wrist_flex.pos",
+    } | set(faults(result)) - {"gripper.pos"}
     outside = result.numbers["outside_bounds"]
     assert outside["found"]["elbow_flex.pos"] > 0.2 > outside["found"]["wrist_roll.pos"]
     assert max(outside["wanted"].values()) == 0.0
@@ -289,11 +346,17 @@ def test_gripper_events_compared_with_a_held_state_are_a_convention_and_no_bad_p
     spec = spec_of(("x.pos", "gripper.pos"))
     path = motions(width=2, episodes=1, length=115)[0][:, 0]
     result = check_convention([np.stack([path, label], axis=1)], [np.stack([path, predicted], axis=1)], spec)
-    assert (result.verdict, result.cause, faults(result)) == (Verdict.BROKEN, Cause.ACTION_CONVENTION, {"gripper.pos": ["events"]})
+    assert (result.verdict, result.cause, faults(result)) == (
+        Verdict.BROKEN,
+        Cause.ACTION_CONVENTION,
+        {"gripper.pos": ["events"]},
+    )
     assert "no fault of a policy" in result.sentence
 
 
-@pytest.mark.parametrize(("change", "fault"), [(lambda p: p, ""), (lambda p: 1 - p, "polarity"), (lambda p: 100 * p, "")])
+@pytest.mark.parametrize(
+    ("change", "fault"), [(lambda p: p, ""), (lambda p: 1 - p, "polarity"), (lambda p: 100 * p, "")]
+)
 def test_a_held_gripper_state_is_compared_as_it_is(change: Callable[[Array], Array], fault: str) -> None:
     held = np.append(_events()[1][:1], _events()[1][:-1])
     assert agreement(held, change(_events()[1])).fault == fault
@@ -308,7 +371,9 @@ def test_labels_beyond_the_bounds_of_the_unnormaliser_are_counted() -> None:
     labels = motions(width=2)
     pooled = np.concatenate(labels)
     high = np.quantile(pooled, [0.904, 1.0], axis=0)[[0, 1], [0, 1]]
-    result = check_convention(labels, labels, spec_of(("yaw", "z")), bounds=(pooled.min(axis=0).tolist(), high.tolist()))
+    result = check_convention(
+        labels, labels, spec_of(("yaw", "z")), bounds=(pooled.min(axis=0).tolist(), high.tolist())
+    )
     assert result.numbers["outside_bounds"]["wanted"]["yaw"] == pytest.approx(0.096, abs=0.01)
     assert result.numbers["outside_bounds"]["wanted"]["z"] == 0.0
 
@@ -316,9 +381,17 @@ def test_labels_beyond_the_bounds_of_the_unnormaliser_are_counted() -> None:
 # --- rotation: public report: mani-skill/ManiSkill#1138 ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("vector", "error_deg"), [((0.3, 0.3, 0.3), 4.57), ((0.05, 0.05, 0.05), 0.12), ((0.0, 0.0, 0.3), 0.0)])
-def test_a_rotation_vector_read_as_euler_angles_is_off_by_what_geometry_says(vector: tuple[float, ...], error_deg: float) -> None:
-    sent = np.tile(vector, (30, 1)) * np.where(np.arange(30) % 2, -1, 1)[:, None] if error_deg == 0.0 else np.tile(vector, (30, 1))
+@pytest.mark.parametrize(
+    ("vector", "error_deg"), [((0.3, 0.3, 0.3), 4.57), ((0.05, 0.05, 0.05), 0.12), ((0.0, 0.0, 0.3), 0.0)]
+)
+def test_a_rotation_vector_read_as_euler_angles_is_off_by_what_geometry_says(
+    vector: tuple[float, ...], error_deg: float
+) -> None:
+    sent = (
+        np.tile(vector, (30, 1)) * np.where(np.arange(30) % 2, -1, 1)[:, None]
+        if error_deg == 0.0
+        else np.tile(vector, (30, 1))
+    )
     result = check_rotation(sent, turn(sent, "xyz").as_rotvec())
     assert result.numbers["error_deg"]["rotvec"] == pytest.approx(error_deg, abs=0.005)
     assert result.verdict is (Verdict.CANNOT_TELL if error_deg == 0.0 else Verdict.BROKEN)
@@ -329,7 +402,11 @@ def test_the_error_of_a_mixed_up_rotation_grows_with_the_turn_and_its_cause_is_n
     sent = rng.normal(0, 0.15, (200, 3))
     sent[::4, :2] = 0.0
     result = check_rotation(sent, turn(sent, "xyz").as_rotvec())
-    assert (result.verdict, result.cause, result.numbers["best"]) == (Verdict.BROKEN, Cause.ACTION_CONVENTION, "xyz")
+    assert (result.verdict, result.cause, result.numbers["best"]) == (
+        Verdict.BROKEN,
+        Cause.ACTION_CONVENTION,
+        "xyz",
+    )
     assert result.numbers["grows_with_turn"] > 0.5
     assert result.numbers["error_about_one_axis_deg"] == pytest.approx(0.0, abs=1e-6)
     assert check_rotation(sent, turn(sent, "rotvec").as_rotvec()).verdict is Verdict.OK
@@ -367,7 +444,9 @@ def test_joints_sorted_by_kind_for_joints_sorted_by_leg_are_returned_as_the_perm
     spec = spec_of(BY_LEG)
     sent = motions(width=12, episodes=6)
     order = [BY_LEG.index(n) for n in BY_KIND]
-    result = check_convention(sent, late(moved(sent, lambda v: v[:, order], noise=0.2), 3), spec, longest_lag=6)
+    result = check_convention(
+        sent, late(moved(sent, lambda v: v[:, order], noise=0.2), 3), spec, longest_lag=6
+    )
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
     assert result.numbers["order"] == list(BY_KIND)
     assert [joint(result, n)["slope"] for n in BY_LEG] == pytest.approx([1.0] * 12, abs=0.02)
@@ -377,14 +456,22 @@ def test_joints_sorted_by_kind_for_joints_sorted_by_leg_are_returned_as_the_perm
 
 def test_signs_are_told_together_with_the_order() -> None:
     sent = motions()
-    result = check_convention(sent, moved(sent, lambda v: v[:, [1, 0, 2, 3, 4, 5]] * [1, -1, 1, 1, 1, 1]), SPEC)
+    result = check_convention(
+        sent, moved(sent, lambda v: v[:, [1, 0, 2, 3, 4, 5]] * [1, -1, 1, 1, 1, 1]), SPEC
+    )
     assert faults(result) == {"shoulder_pan.pos": ["order"], "shoulder_lift.pos": ["order", "sign"]}
 
 
 def test_a_replay_with_joints_in_another_order_names_the_order() -> None:
     result = replayed(*driven(np.ones(6), order=[0, 2, 3, 1, 4, 5]))
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
-    assert result.numbers["order"] == ["shoulder_pan.pos", "elbow_flex.pos", "wrist_flex.pos", "shoulder_lift.pos", "wrist_roll.pos"]
+    assert result.numbers["order"] == [
+        "shoulder_pan.pos",
+        "elbow_flex.pos",
+        "wrist_flex.pos",
+        "shoulder_lift.pos",
+        "wrist_roll.pos",
+    ]
 
 
 # --- what the recorder wrote: public reports: huggingface/lerobot#4679, datawhalechina/every-embodied#105 ---------------
@@ -441,7 +528,9 @@ def test_requests_that_were_all_executed_are_no_finding(tmp_path: Path, with_sen
     assert "requested_not_sent" not in _base_report(tmp_path, with_sent=with_sent, is_clean=True).codes()
 
 
-def test_an_action_that_is_the_state_is_a_fault_and_one_four_frames_ahead_is_a_lag_of_four(tmp_path: Path) -> None:
+def test_an_action_that_is_the_state_is_a_fault_and_one_four_frames_ahead_is_a_lag_of_four(
+    tmp_path: Path,
+) -> None:
     path = motions()
     copy = checked(tmp_path / "copy", path, [p.copy() for p in path])
     finding = next(f for f in copy.findings if f.code == "state_equals_action")
@@ -459,7 +548,9 @@ def test_an_action_that_is_the_state_up_to_rounding_is_still_the_state(tmp_path:
 # --- leader and follower: public report: huggingface/lerobot#3758 -----------------------------------------------------
 
 
-def test_a_leader_calibrated_17_degrees_off_shows_on_still_frames_and_a_lag_alone_does_not(tmp_path: Path) -> None:
+def test_a_leader_calibrated_17_degrees_off_shows_on_still_frames_and_a_lag_alone_does_not(
+    tmp_path: Path,
+) -> None:
     path = motions(still=0.45, length=240)
     states = [p + np.random.default_rng(3).normal(0, 0.05, p.shape) for p in late(path, 4)]
     off = checked(tmp_path / "off", moved(path, lambda v: v + np.array([0, 17.0, 0, 0, 0, 0])), states)
@@ -487,7 +578,9 @@ def _jaw_report(root: Path, low: float, high: float) -> DataReport:
     return check_data(write(root / "d", recording))
 
 
-def test_a_limit_in_radians_on_a_channel_of_0_to_1_never_acts_and_is_reported_before_any_motion(tmp_path: Path) -> None:
+def test_a_limit_in_radians_on_a_channel_of_0_to_1_never_acts_and_is_reported_before_any_motion(
+    tmp_path: Path,
+) -> None:
     report = _jaw_report(tmp_path / "wrong", -0.1745, 1.7453)
     finding = next(f for f in report.findings if f.code == "limits_inert")
     assert finding.joints == ("gripper.pos",)
@@ -507,16 +600,30 @@ def test_an_arm_0_9_s_late_beside_a_hand_that_echoes_is_told_joint_by_joint(tmp_
     actions = motions(width=14, episodes=5, length=260, seed=5)
     for action in actions:
         action[:, 7:] *= 6.0  # the hand's counts are larger than the arm's degrees
-    states = [np.concatenate([a[:, :7], b[:, 7:]], axis=1) for a, b in zip(late(actions, 27), late(actions, 1), strict=True)]
-    states = [s + np.concatenate([np.random.default_rng(2).normal(0, 0.05, (len(s), 7)), np.zeros((len(s), 7))], axis=1) for s in states]
+    states = [
+        np.concatenate([a[:, :7], b[:, 7:]], axis=1)
+        for a, b in zip(late(actions, 27), late(actions, 1), strict=True)
+    ]
+    states = [
+        s
+        + np.concatenate(
+            [np.random.default_rng(2).normal(0, 0.05, (len(s), 7)), np.zeros((len(s), 7))], axis=1
+        )
+        for s in states
+    ]
     report = checked(tmp_path, actions, states, names)
     lags = [j["lag_frames"] for j in report.measurements["joints"].values()]
     assert lags == [27] * 7 + [1] * 7
-    assert [round(j["velocity_lag_frames"]) for j in list(report.measurements["joints"].values())[:7]] == [27] * 7
+    assert [round(j["velocity_lag_frames"]) for j in list(report.measurements["joints"].values())[:7]] == [
+        27
+    ] * 7
     echo = next(f for f in report.findings if f.code == "state_echoes_action")
     assert (echo.severity, set(echo.joints)) == (Severity.WARNING, set(names[7:]))
     long = next(f for f in report.findings if f.code == "long_lag")
     assert (long.severity, set(long.joints)) == (Severity.WARNING, set(names[:7]))
     assert "27 steps" in long.remedy
-    pooled = [float(np.mean([np.abs(s[k:] - a[: len(a) - k]).mean() for a, s in zip(actions, states, strict=True)])) for k in range(40)]
+    pooled = [
+        float(np.mean([np.abs(s[k:] - a[: len(a) - k]).mean() for a, s in zip(actions, states, strict=True)]))
+        for k in range(40)
+    ]
     assert int(np.argmin(pooled)) == 1, "one lag for all joints answers with the hand's"

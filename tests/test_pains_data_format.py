@@ -28,7 +28,10 @@ from test_pains_action_conventions import NAMES, late, motions
 
 Array = NDArray[np.float64]
 Images = NDArray[np.uint8]
-COLOURS = np.array([[200, 80, 80], [60, 180, 60], [120, 100, 190], [190, 170, 60], [70, 150, 150], [110, 110, 110]], dtype=np.uint8)
+COLOURS = np.array(
+    [[200, 80, 80], [60, 180, 60], [120, 100, 190], [190, 170, 60], [70, 150, 150], [110, 110, 110]],
+    dtype=np.uint8,
+)
 
 
 @dataclass(kw_only=True)
@@ -62,7 +65,10 @@ class Built:
         self.rows(rows)
         for file in sorted(set(files)):
             inside = [k for k, f in enumerate(files) if f == file]
-            _save(pa.concat_tables([self._frames(k, lengths[k], int(starts[k])) for k in inside]), root / _data(file))
+            _save(
+                pa.concat_tables([self._frames(k, lengths[k], int(starts[k])) for k in inside]),
+                root / _data(file),
+            )
         _save(pa.Table.from_pylist(rows), root / "meta/episodes/chunk-000/file-000.parquet")
         _save(pa.table({"task_index": [0], "task": ["pick"]}), root / "meta/tasks.parquet")
         (root / "meta/info.json").write_text(json.dumps(self._info(int(starts[-1]))))
@@ -71,7 +77,13 @@ class Built:
 
     def _row(self, k: int, length: int, start: int, file: int) -> dict[str, Any]:
         place = {"data/chunk_index": 0, "data/file_index": self.claimed_files.get(k, file)}
-        return {"episode_index": k, "tasks": ["pick"], "length": length, "dataset_from_index": start, "dataset_to_index": start + length} | place
+        return {
+            "episode_index": k,
+            "tasks": ["pick"],
+            "length": length,
+            "dataset_from_index": start,
+            "dataset_to_index": start + length,
+        } | place
 
     def _frames(self, k: int, length: int, start: int) -> pa.Table:
         times = np.arange(length) / self.rate_hz if self.times is None else self.times[k]
@@ -82,8 +94,15 @@ class Built:
             "task_index": np.zeros(length, int),
         }
         vectors = {"action": self.actions[k], "observation.state": self.states[k]}
-        columns = {n: pa.FixedSizeListArray.from_arrays(pa.array(v.astype(np.float32).reshape(-1)), v.shape[1]) for n, v in vectors.items()}
-        return pa.table(columns | {"timestamp": pa.array(times.astype(np.float32))} | {n: pa.array(v) for n, v in scalars.items()})
+        columns = {
+            n: pa.FixedSizeListArray.from_arrays(pa.array(v.astype(np.float32).reshape(-1)), v.shape[1])
+            for n, v in vectors.items()
+        }
+        return pa.table(
+            columns
+            | {"timestamp": pa.array(times.astype(np.float32))}
+            | {n: pa.array(v) for n, v in scalars.items()}
+        )
 
     def _videos(self, root: Path, name: str, frames: list[Images], rows: list[dict[str, Any]]) -> None:
         key = f"observation.images.{name}"
@@ -96,24 +115,58 @@ class Built:
             path.write_bytes(encoder.encode(np.concatenate([frames[k] for k in inside])))
             ends = np.concatenate([[0], np.cumsum([len(frames[k]) for k in inside])]) / self.rate_hz
             for k, a, b in zip(inside, ends[:-1], ends[1:], strict=True):
-                place = {"chunk_index": 0, "file_index": file, "from_timestamp": float(a), "to_timestamp": float(b)}
+                place = {
+                    "chunk_index": 0,
+                    "file_index": file,
+                    "from_timestamp": float(a),
+                    "to_timestamp": float(b),
+                }
                 rows[k].update({f"videos/{key}/{n}": v for n, v in place.items()})
 
     def _info(self, frames: int) -> dict[str, Any]:
-        scalars = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
+        scalars = {
+            "timestamp": "float32",
+            "frame_index": "int64",
+            "episode_index": "int64",
+            "index": "int64",
+            "task_index": "int64",
+        }
         features: dict[str, Any] = {n: {"dtype": d, "shape": [1], "names": None} for n, d in scalars.items()}
-        features |= {n: {"dtype": "float32", "shape": [len(NAMES)], "names": list(NAMES)} for n in ("action", "observation.state")}
+        features |= {
+            n: {"dtype": "float32", "shape": [len(NAMES)], "names": list(NAMES)}
+            for n in ("action", "observation.state")
+        }
         for name, images in self.cameras.items():
-            features[f"observation.images.{name}"] = {"dtype": "video", "shape": list(images[0].shape[1:]), "names": ["height", "width", "channels"]}
-        described = {"codebase_version": "v3.0", "fps": self.rate_hz, "total_episodes": len(self.actions), "total_frames": frames, "chunks_size": 1000}
-        described |= {"robot_type": "so101", "features": features, "data_path": DATA_PATH_30, "video_path": VIDEO_PATH_30}
+            features[f"observation.images.{name}"] = {
+                "dtype": "video",
+                "shape": list(images[0].shape[1:]),
+                "names": ["height", "width", "channels"],
+            }
+        described = {
+            "codebase_version": "v3.0",
+            "fps": self.rate_hz,
+            "total_episodes": len(self.actions),
+            "total_frames": frames,
+            "chunks_size": 1000,
+        }
+        described |= {
+            "robot_type": "so101",
+            "features": features,
+            "data_path": DATA_PATH_30,
+            "video_path": VIDEO_PATH_30,
+        }
         return described | {"splits": {"train": f"0:{len(self.actions)}"}}
 
     def _statistics(self) -> dict[str, Any]:
         result = {}
         for name, values in (("action", self.actions), ("observation.state", self.states)):
             pooled = np.concatenate(values).astype(np.float32).astype(np.float64)
-            result[name] = {"mean": pooled.mean(0).tolist(), "std": pooled.std(0).tolist(), "min": pooled.min(0).tolist(), "max": pooled.max(0).tolist()}
+            result[name] = {
+                "mean": pooled.mean(0).tolist(),
+                "std": pooled.std(0).tolist(),
+                "min": pooled.min(0).tolist(),
+                "max": pooled.max(0).tolist(),
+            }
         return result
 
 
@@ -177,7 +230,11 @@ def test_a_recording_as_lerobot_writes_it_has_no_fault(tmp_path: Path) -> None:
     assert not report.codes() & NEW
     assert {f.code for f in report.findings if f.severity is Severity.FAULT} == set()
     layout = report.measurements["layout"]
-    assert (layout["data_files"], layout["index_is_contiguous"], layout["length"]) == (2, True, {"min": 50, "median": 50, "max": 50})
+    assert (layout["data_files"], layout["index_is_contiguous"], layout["length"]) == (
+        2,
+        True,
+        {"min": 50, "median": 50, "max": 50},
+    )
     assert layout["videos"] == {"files_counted": 3, "files": 3}
     assert report.measurements["clock"]["images"]["front"]["every"] == 1
 
@@ -191,7 +248,11 @@ def test_an_episode_whose_row_names_the_file_before_is_sent_to_its_own(tmp_path:
     assert finding.severity is Severity.FAULT
     assert list(finding.numbers) == ["3"]
     numbers = finding.numbers["3"]
-    assert (numbers["rows_missing"], numbers["declared_file"], numbers["right_file"]) == (50, _data(0), _data(1))
+    assert (numbers["rows_missing"], numbers["declared_file"], numbers["right_file"]) == (
+        50,
+        _data(0),
+        _data(1),
+    )
     with pytest.raises(DataError, match=r"0 frames of episode 3, its index row says 50"):
         open_dataset(root).episode(3)
 
@@ -207,7 +268,11 @@ def _permuted(rows: list[dict[str, Any]]) -> None:
 
 def test_permuted_boundaries_turn_every_chunk_into_padding(tmp_path: Path) -> None:
     finding = found(check_data(arm(10, 100, rows=_permuted).write(tmp_path / "d")), "boundaries_wrong")
-    assert (finding.severity, len(finding.numbers["episodes"]), finding.numbers["horizon"]) == (Severity.FAULT, 10, 16)
+    assert (finding.severity, len(finding.numbers["episodes"]), finding.numbers["horizon"]) == (
+        Severity.FAULT,
+        10,
+        16,
+    )
     assert finding.numbers["padded_share"] == 1.0
     assert finding.numbers["padded_share_true"] == pytest.approx(120 / 1600)
     assert "100.0 %" in finding.sentence
@@ -244,7 +309,10 @@ def _two_cameras() -> Built:
 def _colours(read: Callable[[int, str], Images]) -> dict[str, list[int]]:
     """Return the episode that the colour of each camera's first frame belongs to."""
     seen = {c: [read(k, c)[0, 0].astype(int) for k in range(4)] for c in ("a", "b")}
-    return {c: [int(np.argmin(np.abs(COLOURS[:4].astype(int) - p).sum(axis=1))) for p in pixels] for c, pixels in seen.items()}
+    return {
+        c: [int(np.argmin(np.abs(COLOURS[:4].astype(int) - p).sum(axis=1))) for p in pixels]
+        for c, pixels in seen.items()
+    }
 
 
 def test_pictures_belong_to_their_rows_and_a_reader_by_data_file_would_show_others(tmp_path: Path) -> None:
@@ -277,7 +345,12 @@ def test_an_index_written_with_the_files_of_the_data_shows_pictures_of_other_epi
     assert finding.severity is Severity.FAULT
     assert (finding.feature, finding.numbers["episodes"]) == ("observation.images.a", [2, 3])
     assert finding.numbers["unclaimed_files"] == ["videos/observation.images.a/chunk-000/file-001.mp4"]
-    assert _colours(lambda k, camera: open_dataset(tmp_path / "d").episode(k).images[camera][0])["a"] == [0, 1, 0, 1]
+    assert _colours(lambda k, camera: open_dataset(tmp_path / "d").episode(k).images[camera][0])["a"] == [
+        0,
+        1,
+        0,
+        1,
+    ]
     assert "video_spans_overlap" not in check_data(_two_cameras().write(tmp_path / "clean")).codes()
 
 
@@ -285,7 +358,9 @@ def test_an_index_written_with_the_files_of_the_data_shows_pictures_of_other_epi
 
 
 @pytest.mark.parametrize(("place", "offset"), [("front", 30), ("end", 0)])
-def test_frames_of_a_discarded_take_shift_every_image_against_its_state(tmp_path: Path, place: str, offset: int) -> None:
+def test_frames_of_a_discarded_take_shift_every_image_against_its_state(
+    tmp_path: Path, place: str, offset: int
+) -> None:
     built = arm(1, 60)
     take, discarded = scene(built.states[0], COLOURS[0]), scene(built.states[0][:30], COLOURS[2])
     built.cameras = {"front": [np.concatenate([discarded, take] if place == "front" else [take, discarded])]}
@@ -340,7 +415,9 @@ def test_times_that_count_over_all_files_are_named_with_their_constant(tmp_path:
 # --- true clocks: public report: huggingface/lerobot#3513 ---------------------------------------------------------------
 
 
-def test_real_timestamps_are_accepted_with_their_jitter_and_frames_are_never_asked_for_beyond_the_last(tmp_path: Path) -> None:
+def test_real_timestamps_are_accepted_with_their_jitter_and_frames_are_never_asked_for_beyond_the_last(
+    tmp_path: Path,
+) -> None:
     built = arm(1, 300)
     rng = np.random.default_rng(0)
     times = np.arange(300) / 29.2 + np.clip(rng.normal(0, 0.004, 300), -0.012, 0.012)
@@ -371,7 +448,9 @@ def _ten_short_episodes(*, extra: int, frozen: bool) -> Built:
 
 
 def test_videos_a_frame_too_long_are_counted_by_episode_with_their_ratio(tmp_path: Path) -> None:
-    finding = found(check_data(_ten_short_episodes(extra=8, frozen=False).write(tmp_path / "d")), "video_frames_mismatch")
+    finding = found(
+        check_data(_ten_short_episodes(extra=8, frozen=False).write(tmp_path / "d")), "video_frames_mismatch"
+    )
     ratios = {k: v["ratio"] for k, v in finding.numbers["episodes"].items()}
     assert ratios == {str(k): pytest.approx(34 / 33) for k in range(8)}
     assert finding.severity is Severity.WARNING
@@ -379,9 +458,16 @@ def test_videos_a_frame_too_long_are_counted_by_episode_with_their_ratio(tmp_pat
 
 
 def test_a_feed_that_stands_still_while_the_robot_moves_is_named_with_its_length(tmp_path: Path) -> None:
-    finding = found(check_data(_ten_short_episodes(extra=0, frozen=True).write(tmp_path / "d")), "feed_freezes")
-    assert finding.numbers == {"front": {"4": {"first_frame": 12, "frames": 10, "seconds": pytest.approx(2.0)}}}
-    assert "feed_freezes" not in check_data(_ten_short_episodes(extra=0, frozen=False).write(tmp_path / "clean")).codes()
+    finding = found(
+        check_data(_ten_short_episodes(extra=0, frozen=True).write(tmp_path / "d")), "feed_freezes"
+    )
+    assert finding.numbers == {
+        "front": {"4": {"first_frame": 12, "frames": 10, "seconds": pytest.approx(2.0)}}
+    }
+    assert (
+        "feed_freezes"
+        not in check_data(_ten_short_episodes(extra=0, frozen=False).write(tmp_path / "clean")).codes()
+    )
 
 
 def test_a_robot_that_pauses_before_a_camera_is_no_frozen_feed(tmp_path: Path) -> None:
@@ -407,10 +493,16 @@ def test_one_episode_whose_camera_gave_a_picture_a_second_is_named(tmp_path: Pat
 def _interpolated(every: int, *, straight: bool = True, length: int = 270) -> Built:
     """Return 3 s of motion recorded on every tick of a controller that interpolates ``every`` times between policy steps."""
     built = arm(2, length)
-    pictures = [scene(a, COLOURS[k]) for k, a in enumerate(built.actions)]  # of the commands: the arm itself waits for four frames
+    # of the commands: the arm itself waits for four frames
+    pictures = [scene(a, COLOURS[k]) for k, a in enumerate(built.actions)]
     knots = [a[::every] for a in built.actions]
     if straight:
-        built.actions = [np.stack([np.interp(np.arange(length), np.arange(len(k)) * every, k[:, j]) for j in range(6)], axis=1) for k in knots]
+        built.actions = [
+            np.stack(
+                [np.interp(np.arange(length), np.arange(len(k)) * every, k[:, j]) for j in range(6)], axis=1
+            )
+            for k in knots
+        ]
     else:
         bumps = np.random.default_rng(1)
         built.actions = [a + bumps.normal(0, 1.0, a.shape) for a in built.actions]
@@ -423,7 +515,12 @@ def test_rows_of_every_interpolated_tick_are_three_times_too_many(tmp_path: Path
     finding = found(report, "rows_faster_than_declared")
     assert finding.severity is Severity.FAULT
     numbers = finding.numbers
-    assert (numbers["factor"], numbers["true_hz"], numbers["claimed_s"], numbers["true_s"]) == (3, 90.0, 9.0, 3.0)
+    assert (numbers["factor"], numbers["true_hz"], numbers["claimed_s"], numbers["true_s"]) == (
+        3,
+        90.0,
+        9.0,
+        3.0,
+    )
     assert report.measurements["clock"]["images"]["front"]["new_share"] == pytest.approx(1 / 3, abs=0.005)
     assert "new images are front 33." in finding.sentence
 
@@ -446,4 +543,7 @@ def test_without_a_clock_repeated_images_are_either_and_said_to_be(tmp_path: Pat
     assert finding.severity is Severity.WARNING
     assert "no wall clock tells which" in finding.sentence
     assert "rows_faster_than_declared" not in report.codes()
-    assert not check_data(_interpolated(1).write(tmp_path / "clean")).codes() & {"images_repeat", "rows_faster_than_declared"}
+    assert not check_data(_interpolated(1).write(tmp_path / "clean")).codes() & {
+        "images_repeat",
+        "rows_faster_than_declared",
+    }

@@ -23,7 +23,15 @@ from simgap.policies.normaliser import Normaliser, RangeMethod, fit_range
 from simgap.provenance import Stamp
 from simgap.training import TrainProgress, TrainSpec, train
 from simgap.training.batches import BatchSource, diffuse, quotas
-from simgap.training.mixture import account, domain_columns, evidence_of, mixture_counts, real_counts, require_alike, source_offsets
+from simgap.training.mixture import (
+    account,
+    domain_columns,
+    evidence_of,
+    mixture_counts,
+    real_counts,
+    require_alike,
+    source_offsets,
+)
 from simgap.training.plan import make_card, make_plan
 from simgap.types import EvidenceKind
 from test_data_check_planted import clean, write
@@ -37,7 +45,9 @@ KINDS = st.sampled_from([SIM, REAL, SURROGATE, EvidenceKind.SECOND_ENGINE])
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 257), st.integers(1, 400))
-def test_after_any_number_of_batches_the_real_count_is_the_rounded_share(p_real: float, batch: int, steps: int) -> None:
+def test_after_any_number_of_batches_the_real_count_is_the_rounded_share(
+    p_real: float, batch: int, steps: int
+) -> None:
     counts = real_counts(p_real, batch, steps)
     assert ((counts >= 0) & (counts <= batch)).all()
     drawn = np.cumsum(counts)
@@ -53,8 +63,14 @@ def test_a_share_that_divides_the_batch_gives_the_same_count_every_time(batch: i
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(1, 500), KINDS), min_size=2, max_size=5), st.floats(0.0, 1.0), st.integers(1, 64))
-def test_every_batch_is_full_and_its_real_part_exact_whatever_the_sources(sources: list[tuple[int, EvidenceKind]], p_real: float, batch: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 500), KINDS), min_size=2, max_size=5),
+    st.floats(0.0, 1.0),
+    st.integers(1, 64),
+)
+def test_every_batch_is_full_and_its_real_part_exact_whatever_the_sources(
+    sources: list[tuple[int, EvidenceKind]], p_real: float, batch: int
+) -> None:
     rows, kinds = [n for n, _ in sources], [k for _, k in sources]
     real = np.array([k in (REAL, SURROGATE) for k in kinds])
     if not real.any() or real.all():
@@ -65,10 +81,15 @@ def test_every_batch_is_full_and_its_real_part_exact_whatever_the_sources(source
     drawn, natural = counts.sum(axis=0), np.array(rows, dtype=float)
     for side in (real, ~real):
         if drawn[side].sum():
-            assert drawn[side] == pytest.approx(natural[side] / natural[side].sum() * drawn[side].sum(), abs=2.0)
+            assert drawn[side] == pytest.approx(
+                natural[side] / natural[side].sum() * drawn[side].sum(), abs=2.0
+            )
 
 
-@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4), st.lists(st.integers(0, 30), min_size=1, max_size=40))
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4),
+    st.lists(st.integers(0, 30), min_size=1, max_size=40),
+)
 def test_diffusion_fills_batches_of_any_sizes(shares: list[float], totals: list[int]) -> None:
     counts = diffuse(shares, np.array(totals, dtype=np.int64))
     assert (counts >= 0).all()
@@ -142,7 +163,9 @@ def test_without_a_real_share_nothing_is_re_weighted() -> None:
 
 def test_where_data_come_from_is_read_off_their_stamp_or_unknown() -> None:
     assert evidence_of(Stamp(kind="dataset", fields={"engine": "mujoco"})) is SIM
-    assert evidence_of(Stamp(kind="trials", fields={"evidence": "surrogate", "engine": "mujoco"})) is SURROGATE
+    assert (
+        evidence_of(Stamp(kind="trials", fields={"evidence": "surrogate", "engine": "mujoco"})) is SURROGATE
+    )
     assert evidence_of(Stamp(kind="trials", fields={"evidence": "real"})) is REAL
     assert evidence_of(Stamp(kind="dataset", fields={"engine": "unknown"})) is None
 
@@ -150,7 +173,9 @@ def test_where_data_come_from_is_read_off_their_stamp_or_unknown() -> None:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_mixed_run_stopped_and_resumed_draws_the_same_samples_and_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_mixed_run_stopped_and_resumed_draws_the_same_samples_and_ends_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
     tables = [table(episodes=5), table(seed=1, episodes=2)]
     spec = replace(TINY, p_real=0.3, domain_input=True)
 
@@ -175,13 +200,24 @@ def test_a_policy_that_is_told_its_domain_acts_by_it_and_says_so(tmp_path: Path)
     # the same pictures and states; only the source decides the action
     sim = table(episodes=6, length=10)
     real = replace(sim, action=sim.action + np.array([25.0, 0.0, 0.0], np.float32), fingerprint="f" * 64)
-    spec = replace(TINY, steps=250, learning_rate=3e-3, p_real=0.5, domain_input=True, shift_px=0, log_every=250, checkpoint_every_steps=500)
+    spec = replace(
+        TINY,
+        steps=250,
+        learning_rate=3e-3,
+        p_real=0.5,
+        domain_input=True,
+        shift_px=0,
+        log_every=250,
+        checkpoint_every_steps=500,
+    )
     folder = train([sim, real], None, spec, tmp_path / "told", kinds=[SIM, REAL])
     card = read_card(folder)
     assert (card.domains, card.architecture.state_size) == (("sim", "real"), len(sim.state_spec) + 2)
     on_robot, in_sim = load_policy(folder), load_policy(folder, domain="sim")
     frames = {c: v[:20] for c, v in sim.images.items()}
-    apart = (on_robot.predict(frames, sim.state[:20]) - in_sim.predict(frames, sim.state[:20]))[:, 0, 0].mean()
+    apart = (on_robot.predict(frames, sim.state[:20]) - in_sim.predict(frames, sim.state[:20]))[
+        :, 0, 0
+    ].mean()
     assert apart == pytest.approx(25.0, abs=6.0)
     assert (on_robot.stamp_fields()["domain"], in_sim.stamp_fields()["domain"]) == ("real", "sim")
     with pytest.raises(UsageError, match="domain"):
@@ -202,11 +238,21 @@ def test_a_policy_that_is_not_told_has_neither_inputs_nor_words_about_it(tmp_pat
 
 def test_noise_and_dropout_leave_the_domain_alone() -> None:
     data = table(episodes=2, length=10)
-    normaliser = Normaliser(state=fit_range([data.state], data.state_spec), action=fit_range([data.action], data.action_spec), method=RangeMethod.MIN_MAX)
+    normaliser = Normaliser(
+        state=fit_range([data.state], data.state_spec),
+        action=fit_range([data.action], data.action_spec),
+        method=RangeMethod.MIN_MAX,
+    )
     counts = np.array([[12, 4]] * 3)
     rows = [np.arange(len(data))] * 2
     source = BatchSource(
-        [data, data], rows, cameras=("front", "wrist"), normaliser=normaliser, chunk=4, counts=counts, domains=domain_columns([SIM, SURROGATE])
+        [data, data],
+        rows,
+        cameras=("front", "wrist"),
+        normaliser=normaliser,
+        chunk=4,
+        counts=counts,
+        domains=domain_columns([SIM, SURROGATE]),
     )
     noisy = replace(TINY, proprioception_noise=0.5, proprioception_dropout=0.5)
     for step in range(3):
@@ -223,7 +269,12 @@ def arm(offset: float, unit: Unit = Unit.DEG, scale: float = 1.0) -> FrameTable:
     rng = np.random.default_rng(3)
     values = (rng.uniform(-30, 30, (60, 3)) * scale + np.array([offset, 0.0, 0.0])).astype(np.float32)
     limits = {Unit.DEG: 180.0, Unit.RAD: 4.0}[unit]
-    spec = VectorSpec(rate_hz=20.0, dimensions=tuple(Dimension(name=n, unit=unit, low=-limits, high=limits) for n in ("joint_0", "joint_1", "joint_2")))
+    spec = VectorSpec(
+        rate_hz=20.0,
+        dimensions=tuple(
+            Dimension(name=n, unit=unit, low=-limits, high=limits) for n in ("joint_0", "joint_1", "joint_2")
+        ),
+    )
     return replace(first, state=values, action=values, action_spec=spec, state_spec=spec)
 
 
@@ -235,9 +286,13 @@ def test_ct03_sources_whose_zeros_are_ninety_degrees_apart_are_refused_and_mix_a
     with pytest.raises(ConventionError, match=r"joint_0.*90\.0 deg"):
         make_plan([ours, theirs], None, TINY)
     mixed = np.concatenate([ours.action, theirs.action])[:, 0]
-    assert ours.action[:, 0].max() < mixed.mean() < theirs.action[:, 0].min(), "the mean lies where nobody has ever been"
+    assert ours.action[:, 0].max() < mixed.mean() < theirs.action[:, 0].min(), (
+        "the mean lies where nobody has ever been"
+    )
     zero = np.array([90.0, 0.0, 0.0], np.float32)
-    assert source_offsets([ours, replace(theirs, state=theirs.state - zero, action=theirs.action - zero)]) == {}
+    assert (
+        source_offsets([ours, replace(theirs, state=theirs.state - zero, action=theirs.action - zero)]) == {}
+    )
     radians = [arm(0.0, Unit.RAD, 0.01), arm(float(np.pi / 2), Unit.RAD, 0.01)]
     with pytest.raises(ConventionError, match="rad"):
         require_alike(radians)
@@ -248,13 +303,18 @@ def test_ct03_sources_that_only_reach_elsewhere_are_mixed_and_their_distance_is_
     plan = make_plan(tables, None, TINY)
     apart = make_card(tables, None, TINY, plan, {}).training["apart"]
     assert apart["1"]["action joint_0"]["offset"] == pytest.approx(70.0, abs=0.01)
-    assert make_card([arm(0.0)] * 2, None, TINY, make_plan([arm(0.0)] * 2, None, TINY), {}).training["apart"] == {}
+    assert (
+        make_card([arm(0.0)] * 2, None, TINY, make_plan([arm(0.0)] * 2, None, TINY), {}).training["apart"]
+        == {}
+    )
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def test_the_command_asks_for_the_domain_where_data_do_not_say_it_and_prints_both_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_asks_for_the_domain_where_data_do_not_say_it_and_prints_both_shares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recording = clean(episodes=2, length=24)
     rng = np.random.default_rng(0)
     recording.cameras = {"front": [rng.integers(0, 255, (24, 32, 32, 3), dtype=np.uint8) for _ in range(2)]}
@@ -263,14 +323,35 @@ def test_the_command_asks_for_the_domain_where_data_do_not_say_it_and_prints_bot
     recording.spec_changes |= {"stamp": Stamp(kind="dataset", fields={"engine": "unknown"})}
     recording.actions = [a + 1.0 for a in recording.actions]
     real = write(tmp_path / "real", recording)
-    command = ["train", str(sim), str(real), "--steps", "4", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--p-real", "0.25", "--force"]
+    command = [
+        "train",
+        str(sim),
+        str(real),
+        "--steps",
+        "4",
+        "--batch",
+        "8",
+        "--width",
+        "8",
+        "--hidden",
+        "16",
+        "--threads",
+        "1",
+        "--p-real",
+        "0.25",
+        "--force",
+    ]
     assert main([*command, "--out", str(tmp_path / "out")]) == 2
     assert "--domain" in capsys.readouterr().err
     assert main([*command, "--domain", "sim", "robot", "--out", str(tmp_path / "out")]) == 2
     assert "known: " in capsys.readouterr().err
     assert main([*command, "--domain", "sim", "real", "--out", str(tmp_path / "out"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["real"]["asked"], document["real"]["drawn"], document["real"]["natural"]) == (0.25, 0.25, 0.5)
+    assert (document["real"]["asked"], document["real"]["drawn"], document["real"]["natural"]) == (
+        0.25,
+        0.25,
+        0.5,
+    )
     assert document["real"]["in_a_batch"] == {"min": 2, "max": 2}
     assert [m["evidence"] for m in document["mixture"]] == ["sim", "real"]
     assert main([*command, "--domain", "sim", "real", "--out", str(tmp_path / "out")]) == 0

@@ -40,7 +40,10 @@ Array = NDArray[np.float64]
 
 
 def spec(names: tuple[str, ...]) -> VectorSpec:
-    return VectorSpec(rate_hz=20.0, dimensions=tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-1.0, high=1.0) for n in names))
+    return VectorSpec(
+        rate_hz=20.0,
+        dimensions=tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-1.0, high=1.0) for n in names),
+    )
 
 
 def found(report: DataReport, code: str) -> Any:
@@ -68,31 +71,53 @@ def _average(root: Path, values: list[Array]) -> None:
     edit_json(root / "meta" / "stats.json", plant)
 
 
-def test_ns01_averaged_quantiles_are_a_fault_with_their_coverage_and_the_modes_they_spoil(tmp_path: Path) -> None:
+def test_ns01_averaged_quantiles_are_a_fault_with_their_coverage_and_the_modes_they_spoil(
+    tmp_path: Path,
+) -> None:
     recording = fifty_episodes()
     root = write(tmp_path / "d", recording)
     control = check_data(root)
     assert "stored_quantiles_wrong" not in control.codes()
-    assert control.measurements["statistics"]["action"]["outside_stored_quantiles"]["gripper.pos"] == pytest.approx(0.02, abs=1e-3)
+    assert control.measurements["statistics"]["action"]["outside_stored_quantiles"][
+        "gripper.pos"
+    ] == pytest.approx(0.02, abs=1e-3)
     _average(root, recording.actions)
     finding = found(check_data(root), "stored_quantiles_wrong")
     numbers = finding.numbers
     by = {(d["joint"], d["statistic"]): d for d in numbers["deviations"]}
     low, high = by["shoulder_pan.pos", "q01"], by["shoulder_pan.pos", "q99"]
-    assert (low["stored"], high["stored"]) == (pytest.approx(-0.114, abs=0.005), pytest.approx(0.113, abs=0.005))
+    assert (low["stored"], high["stored"]) == (
+        pytest.approx(-0.114, abs=0.005),
+        pytest.approx(0.113, abs=0.005),
+    )
     assert (low["exact"], high["exact"]) == (pytest.approx(-1.017, abs=0.01), pytest.approx(1.018, abs=0.01))
     assert numbers["outside"] == pytest.approx([0.889] * 6, abs=0.01)
     assert max(numbers["largest_scaled"]) == pytest.approx(10.0, abs=0.6)
     assert numbers["is_mean_of_episode_quantiles"]
-    assert (numbers["affected"], numbers["not_affected"]) == (["QUANTILES", "QUANTILE10"], ["MEAN_STD", "MIN_MAX"])
+    assert (numbers["affected"], numbers["not_affected"]) == (
+        ["QUANTILES", "QUANTILE10"],
+        ["MEAN_STD", "MIN_MAX"],
+    )
 
 
 def test_ns01_the_column_that_counts_rows_gives_the_average_away_without_the_data() -> None:
     index = {"min": [0.0], "max": [20813.0], "q01": [10197.0], "q99": [10616.0]}
-    _, findings = judge([StatisticsBlock(file="stats.json", group="", key="index", values={k: np.array(v) for k, v in index.items()})])
+    _, findings = judge(
+        [
+            StatisticsBlock(
+                file="stats.json", group="", key="index", values={k: np.array(v) for k, v in index.items()}
+            )
+        ]
+    )
     assert [f.code for f in findings if f.severity == "fault"] == ["quantiles_are_episode_means"]
     honest = exact_statistics(np.arange(20814.0))
-    _, none = judge([StatisticsBlock(file="stats.json", group="", key="index", values={k: np.array(honest[k]) for k in index})])
+    _, none = judge(
+        [
+            StatisticsBlock(
+                file="stats.json", group="", key="index", values={k: np.array(honest[k]) for k in index}
+            )
+        ]
+    )
     assert not none
 
 
@@ -107,14 +132,18 @@ def noise_images(tmp_path: Path) -> Path:
     return write(tmp_path / "d", recording)
 
 
-def test_ns02_an_image_std_below_what_its_quantiles_imply_is_a_fault_and_the_true_one_is_told(tmp_path: Path) -> None:
+def test_ns02_an_image_std_below_what_its_quantiles_imply_is_a_fault_and_the_true_one_is_told(
+    tmp_path: Path,
+) -> None:
     root = noise_images(tmp_path)
     assert not check_data(root).codes() & {"impossible_std", "stored_image_std_wrong", "image_std_zero"}
     pixels = np.random.default_rng(1).integers(0, 256, 40_000, dtype=np.uint8)
     overflowed = float((pixels * pixels).mean() - pixels.mean() ** 2)
     assert overflowed == pytest.approx(-16_400, abs=400)
     std = float(np.sqrt(max(0.0, overflowed))) + 0.006
-    edit_json(root / "meta" / "stats.json", lambda s: s["observation.images.front"].update({"std": [[[std]]] * 3}))
+    edit_json(
+        root / "meta" / "stats.json", lambda s: s["observation.images.front"].update({"std": [[[std]]] * 3})
+    )
     report = check_data(root)
     spread = found(report, "stored_image_std_wrong").numbers["front"]
     assert spread["frames_std"] == pytest.approx([0.289] * 3, abs=0.005)
@@ -144,10 +173,15 @@ def test_ns03_constant_dimensions_map_to_zero_both_ways_and_their_departure_is_f
     assert fitted.normalise(live)[0, 5] == 0.0
     assert np.array_equal(fitted.denormalise(np.full((1, 7), 0.7, np.float32))[0, 4:], [0.0, 0.0, 0.0])
     assert fitted.departures(live) == {}
-    assert fitted.departures(live + np.float32(0.01)) == pytest.approx({"d4": 0.01, "d5": 0.011, "d6": 0.01}, rel=1e-3)
+    assert fitted.departures(live + np.float32(0.01)) == pytest.approx(
+        {"d4": 0.01, "d5": 0.011, "d6": 0.01}, rel=1e-3
+    )
     result = check_departures(dict.fromkeys(fitted.still, 0.0), names, live, np.full(7, 1e-4))
     assert (result.verdict, result.numbers["departure"]) == (Verdict.BROKEN, {"d5": pytest.approx(1e-3)})
-    assert check_departures(dict.fromkeys(fitted.still, 0.0), names, rows, np.full(7, 1e-4)).verdict is Verdict.OK
+    assert (
+        check_departures(dict.fromkeys(fitted.still, 0.0), names, rows, np.full(7, 1e-4)).verdict
+        is Verdict.OK
+    )
 
 
 def test_ns03_a_moving_dimension_is_never_masked_and_a_dead_sensor_stays_nan() -> None:
@@ -164,12 +198,17 @@ def test_ns03_the_data_check_and_the_check_of_statistics_list_constant_dimension
     recording = clean()
     for table in (*recording.actions, *recording.states):
         table[:, 3:5] = 1.0
-    assert found(check_data(write(tmp_path / "d", recording)), "dead_dimensions").joints == ("wrist_flex.pos", "wrist_roll.pos")
+    assert found(check_data(write(tmp_path / "d", recording)), "dead_dimensions").joints == (
+        "wrist_flex.pos",
+        "wrist_roll.pos",
+    )
     values = np.random.default_rng(0).normal(size=(100, 7))
     values[:, 4:6] = 0.5
     exact = {k: np.array(v) for k, v in exact_statistics(values).items() if k != "count"}
     _, findings = judge([StatisticsBlock(file="s", group="", key="action", values=exact)])
-    assert next(f for f in findings if f.code == "constant_dimensions").numbers["dimensions"] == {"action": [4, 5]}
+    assert next(f for f in findings if f.code == "constant_dimensions").numbers["dimensions"] == {
+        "action": [4, 5]
+    }
 
 
 # --- NS-04: training guards a zero range, run time divides by it ------------------------------------------------------
@@ -204,7 +243,10 @@ def test_ns05_statistics_under_other_names_make_normalisation_inert_and_are_name
     assert "normalisation_inert" not in control.codes()
     features: dict[str, str | None] = {"action": "ACTION", "observation.state": "STATE"}
     modes = {"ACTION": "MEAN_STD", "STATE": "MEAN_STD"}
-    assert set(inert_features(features, modes, {"so100.buffer.action": {"mean", "std"}})) == {"action", "observation.state"}
+    assert set(inert_features(features, modes, {"so100.buffer.action": {"mean", "std"}})) == {
+        "action",
+        "observation.state",
+    }
     assert not inert_features(features, modes, {k: {"mean", "std"} for k in features})
     assert not inert_features(features, {"ACTION": "IDENTITY", "STATE": "IDENTITY"}, {})
 
@@ -236,8 +278,13 @@ def test_ns06_an_angle_at_the_seam_has_a_large_std_and_a_small_circular_one(tmp_
     rng = np.random.default_rng(3)
     for table in (*recording.actions, *recording.states):
         table[:, 4] = roll(rng, len(table))
-    numbers = found(check_data(write(tmp_path / "d", recording, is_ours=False)), "angle_wraps").numbers["wrist_roll.pos (observation.state)"]
-    assert (numbers["std"], numbers["circular_std"]) == (pytest.approx(3.10, abs=0.03), pytest.approx(0.05, abs=0.01))
+    numbers = found(check_data(write(tmp_path / "d", recording, is_ours=False)), "angle_wraps").numbers[
+        "wrist_roll.pos (observation.state)"
+    ]
+    assert (numbers["std"], numbers["circular_std"]) == (
+        pytest.approx(3.10, abs=0.03),
+        pytest.approx(0.05, abs=0.01),
+    )
     assert numbers["share"] == pytest.approx(0.5, abs=0.06)
 
 
@@ -249,10 +296,23 @@ def test_ns06_a_joint_that_really_turns_far_is_none() -> None:
 
 
 def test_ns06_a_gripper_whose_numbers_happen_to_be_those_of_a_turn_is_none() -> None:
-    values = {"q01": np.full(2, -np.pi), "q99": np.full(2, np.pi), "std": np.full(2, 3.0), "min": np.full(2, -2 * np.pi), "max": np.full(2, 2 * np.pi)}
-    _, findings = judge([StatisticsBlock(file="s", group="", key="action", values=values, mask=np.array([True, False]))])
-    told = {f.code: f.numbers["dimensions"] for f in findings if f.code in ("wrapped_angle", "whole_turn_steps")}
-    assert told == {"wrapped_angle": {next(iter(told["wrapped_angle"])): [0]}, "whole_turn_steps": {next(iter(told["whole_turn_steps"])): [0]}}
+    values = {
+        "q01": np.full(2, -np.pi),
+        "q99": np.full(2, np.pi),
+        "std": np.full(2, 3.0),
+        "min": np.full(2, -2 * np.pi),
+        "max": np.full(2, 2 * np.pi),
+    }
+    _, findings = judge(
+        [StatisticsBlock(file="s", group="", key="action", values=values, mask=np.array([True, False]))]
+    )
+    told = {
+        f.code: f.numbers["dimensions"] for f in findings if f.code in ("wrapped_angle", "whole_turn_steps")
+    }
+    assert told == {
+        "wrapped_angle": {next(iter(told["wrapped_angle"])): [0]},
+        "whole_turn_steps": {next(iter(told["whole_turn_steps"])): [0]},
+    }
 
 
 # --- NS-07: scaled by its own chunk -----------------------------------------------------------------------------------
@@ -275,7 +335,9 @@ def test_ns07_a_chunk_scaled_by_its_own_extremes_has_no_inverse() -> None:
 # --- NS-08: statistics older than the numbering of the rows -----------------------------------------------------------
 
 
-def test_ns08_statistics_of_a_merged_set_that_number_fewer_tasks_and_episodes_are_stale(tmp_path: Path) -> None:
+def test_ns08_statistics_of_a_merged_set_that_number_fewer_tasks_and_episodes_are_stale(
+    tmp_path: Path,
+) -> None:
     root = write(tmp_path / "d", clean(episodes=5, length=30))
     bookkeeping = {
         "episode_index": {"min": [0], "max": [4]},
@@ -284,7 +346,9 @@ def test_ns08_statistics_of_a_merged_set_that_number_fewer_tasks_and_episodes_ar
     edit_json(root / "meta" / "stats.json", lambda s: s.update(bookkeeping))
     assert "stale_numbering" not in check_data(root).codes()
     edit_json(root / "meta" / "stats.json", lambda s: s["episode_index"].update({"max": [2]}))
-    assert found(check_data(root), "stale_numbering").numbers == {"max of episode_index": {"stored": 2.0, "rows": 4.0}}
+    assert found(check_data(root), "stale_numbering").numbers == {
+        "max of episode_index": {"stored": 2.0, "rows": 4.0}
+    }
 
 
 # --- NS-09: another data set's statistics -----------------------------------------------------------------------------
@@ -293,7 +357,10 @@ def test_ns08_statistics_of_a_merged_set_that_number_fewer_tasks_and_episodes_ar
 def _ranges() -> dict[str, tuple[Array, Array]]:
     hand = (np.array([0.0]), np.array([0.0]))  # the gripper is not scaled
     reach = {"mine": 0.02, "bridge": 0.05, "kuka": 0.2}
-    return {k: (np.concatenate([np.full(3, -r), hand[0]]), np.concatenate([np.full(3, r), hand[1]])) for k, r in reach.items()}
+    return {
+        k: (np.concatenate([np.full(3, -r), hand[0]]), np.concatenate([np.full(3, r), hand[1]]))
+        for k, r in reach.items()
+    }
 
 
 def test_ns09_the_wrong_key_shows_as_slopes_and_the_right_one_is_named() -> None:
@@ -323,7 +390,10 @@ def test_ns10_statistics_of_deltas_pass_and_statistics_of_the_recorded_column_fa
     assert theirs.verdict is Verdict.BROKEN
     assert theirs.numbers["normalised_mean"] == pytest.approx([-3.0, -3.0], abs=0.02)
     assert theirs.numbers["normalised_std"] == pytest.approx([0.04, 0.04], abs=0.002)
-    assert check_targets(np.full(2, 7.0), np.full(2, 3.0), absolute, deltas, named(2)).verdict is Verdict.CANNOT_TELL
+    assert (
+        check_targets(np.full(2, 7.0), np.full(2, 3.0), absolute, deltas, named(2)).verdict
+        is Verdict.CANNOT_TELL
+    )
 
 
 # --- NS-11: small variance around a large mean ------------------------------------------------------------------------
@@ -349,5 +419,8 @@ def test_ct02_a_source_without_quantiles_is_named_and_its_shrinking_told() -> No
     stored = {"a": {"q01", "q99", "min", "max"}, "b": {"min", "max"}}
     assert same_rules(stored, "QUANTILES") == {"b": ["q01", "q99"]}
     assert same_rules(stored, "MIN_MAX") == {}
-    scaled = [2 * (v - low) / (high - low) - 1 for v, (low, high) in ((one, np.quantile(one, (0.01, 0.99))), (two, (two.min(), two.max())))]
+    scaled = [
+        2 * (v - low) / (high - low) - 1
+        for v, (low, high) in ((one, np.quantile(one, (0.01, 0.99))), (two, (two.min(), two.max())))
+    ]
     assert np.delete(scaled[1], 7).std() / scaled[0].std() < 0.03

@@ -70,7 +70,11 @@ def test_cp01_swapped_cameras_are_told_by_the_distance_matrix_and_alike_ones_can
     right = check_slots(live, training)
     assert (right.verdict, right.numbers["assignment"]) == (Verdict.OK, [0, 1])
     wrong = check_slots({"front": live["wrist"], "wrist": live["front"]}, training)
-    assert (wrong.verdict, wrong.cause, wrong.numbers["assignment"]) == (Verdict.BROKEN, Cause.PIXELS_OTHER, [1, 0])
+    assert (wrong.verdict, wrong.cause, wrong.numbers["assignment"]) == (
+        Verdict.BROKEN,
+        Cause.PIXELS_OTHER,
+        [1, 0],
+    )
     assert "front shows wrist" in wrong.sentence
     matrix = np.array(wrong.numbers["distance"])
     assert wrong.numbers["own_over_best"] == pytest.approx(np.trace(matrix) / (matrix[0, 1] + matrix[1, 0]))
@@ -122,7 +126,9 @@ class Pointer:
     def predict(self, images: Mapping[str, Frame], state: NDArray[np.float32]) -> NDArray[np.float32]:
         frames = images["front"].astype(np.int16)
         red = (frames[..., 0] - frames[..., 2] > 60).astype(np.float64)
-        at = np.array([[np.average(np.arange(48), weights=r.sum(axis=k) + 1e-9) for k in (0, 1)] for r in red])
+        at = np.array(
+            [[np.average(np.arange(48), weights=r.sum(axis=k) + 1e-9) for k in (0, 1)] for r in red]
+        )
         return np.concatenate([at, np.zeros((len(at), 1))], axis=1)[:, None].astype(np.float32)
 
     def stamp_fields(self) -> Mapping[str, Any]:
@@ -145,15 +151,21 @@ def reaches(shift: int, trials: int = 20) -> tuple[int, int]:
     return hits, trials
 
 
-def test_cp04_high_as_trained_and_low_after_a_camera_shift_with_replay_intact_is_over_specialisation() -> None:
+def test_cp04_high_as_trained_and_low_after_a_camera_shift_with_replay_intact_is_over_specialisation() -> (
+    None
+):
     near, far = reaches(0), reaches(12)
     assert near == (20, 20)
     assert far[0] <= 2
-    result = read_evidence(Evidence(in_training=near, shifted=far, replay_passes=True, what_shifted="the camera"))
+    result = read_evidence(
+        Evidence(in_training=near, shifted=far, replay_passes=True, what_shifted="the camera")
+    )
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.NARROW_DATA)
     assert "camera moved" in result.sentence
     assert result.numbers["in_training_interval"][0] == pytest.approx(0.84, abs=0.005)
-    assert read_evidence(Evidence(in_training=near, shifted=(19, 20), replay_passes=True)).verdict is Verdict.OK
+    assert (
+        read_evidence(Evidence(in_training=near, shifted=(19, 20), replay_passes=True)).verdict is Verdict.OK
+    )
 
 
 # --- CP-05: the first picture is of the scene before ------------------------------------------------------------------
@@ -231,7 +243,9 @@ def test_cp05_a_dataset_whose_first_frames_are_of_the_episode_before_is_faulty(t
     frames = stale.cameras["front"]
     for k in range(5, 0, -1):
         frames[k][0] = frames[k - 1][-1]
-    finding = next(f for f in check_data(write(tmp_path / "stale", stale)).findings if f.code == "stale_first_frame")
+    finding = next(
+        f for f in check_data(write(tmp_path / "stale", stale)).findings if f.code == "stale_first_frame"
+    )
     assert finding.numbers["episodes"] == {"front": [1, 2, 3, 4, 5]}
 
 
@@ -239,7 +253,9 @@ def test_cp05_a_dataset_whose_first_frames_are_of_the_episode_before_is_faulty(t
 
 
 def test_cp07_flat_black_and_exchanged_frames_are_told_from_a_dark_scene_with_texture() -> None:
-    wood = np.clip(np.random.default_rng(0).normal((180, 120, 60), 25, (5, 32, 32, 3)), 0, 255).astype(np.uint8)
+    wood = np.clip(np.random.default_rng(0).normal((180, 120, 60), 25, (5, 32, 32, 3)), 0, 255).astype(
+        np.uint8
+    )
     colour = (180.0, 120.0, 60.0)
     assert check_alive(wood, colour=colour).verdict is Verdict.OK
     flat = check_alive(np.full((5, 32, 32, 3), 135, np.uint8))
@@ -260,7 +276,9 @@ def coloured(seed: int) -> Frame:
 
 
 def test_cp07_videos_that_decode_to_one_colour_are_named_and_dark_texture_is_not(tmp_path: Path) -> None:
-    grey = recorded(3, {"front": lambda k: np.full((30, 16, 24, 3), 128, np.uint8) if k == 1 else moving_scene(k)})
+    grey = recorded(
+        3, {"front": lambda k: np.full((30, 16, 24, 3), 128, np.uint8) if k == 1 else moving_scene(k)}
+    )
     grey.spec_changes = {}
     finding = next(f for f in check_data(write(tmp_path / "grey", grey)).findings if f.code == "flat_video")
     assert list(finding.numbers["spread"]) == ["front in episode 1"]
@@ -272,11 +290,15 @@ def test_cp07_red_and_blue_exchanged_in_some_episodes_are_found_by_the_others(tm
     alike = recorded(5, {"front": lambda k: coloured(0)})
     assert not codes(check_data(write(tmp_path / "alike", alike))) & {"channels_exchanged"}
     mixed = recorded(5, {"front": lambda k: coloured(0)[..., ::-1].copy() if k in (1, 3) else coloured(0)})
-    found = [f for f in check_data(write(tmp_path / "mixed", mixed)).findings if f.code == "channels_exchanged"]
+    found = [
+        f for f in check_data(write(tmp_path / "mixed", mixed)).findings if f.code == "channels_exchanged"
+    ]
     assert {"front": {"episodes": [1, 3], "of": 5}} in [dict(f.numbers) for f in found]
 
 
-def test_cp07_red_and_blue_exchanged_everywhere_are_found_against_the_stored_statistics(tmp_path: Path) -> None:
+def test_cp07_red_and_blue_exchanged_everywhere_are_found_against_the_stored_statistics(
+    tmp_path: Path,
+) -> None:
     root = write(tmp_path / "d", recorded(4, {"front": lambda k: coloured(k)}))
     assert "channels_exchanged" not in codes(check_data(root))
     edit_json(root / "meta" / "stats.json", lambda s: s["observation.images.front"]["mean"].reverse())
@@ -290,7 +312,17 @@ def test_cp07_grey_pictures_and_changing_light_are_no_exchange(tmp_path: Path) -
         shown = moving_scene(0).mean(axis=-1, keepdims=True) * (0.7 + 0.1 * k)
         return np.asarray(np.clip(np.repeat(shown, 3, axis=-1), 0, 255), dtype=np.uint8)
 
-    warmer = recorded(4, {"front": grey, "side": lambda k: np.clip(coloured(0) * np.array([1.0 - 0.05 * k, 1.0, 1.0 + 0.1 * k]), 0, 255).astype(np.uint8)})
+    warmer = recorded(
+        4,
+        {
+            "front": grey,
+            "side": (
+                lambda k: np.clip(
+                    coloured(0) * np.array([1.0 - 0.05 * k, 1.0, 1.0 + 0.1 * k]), 0, 255
+                ).astype(np.uint8)
+            ),
+        },
+    )
     assert "channels_exchanged" not in codes(check_data(write(tmp_path / "d", warmer)))
 
 
@@ -304,18 +336,27 @@ def test_two_cameras_exchanged_in_some_episodes_are_found_and_twins_are_not(tmp_
     def side(k: int) -> Frame:
         return coloured(2)
 
-    assert "cameras_exchanged" not in codes(check_data(write(tmp_path / "right", recorded(5, {"front": front, "side": side}))))
+    assert "cameras_exchanged" not in codes(
+        check_data(write(tmp_path / "right", recorded(5, {"front": front, "side": side})))
+    )
     wrong = recorded(5, {"front": front, "side": side})
     for k in (2, 4):
-        wrong.cameras["front"][k], wrong.cameras["side"][k] = wrong.cameras["side"][k], wrong.cameras["front"][k]
-    finding = next(f for f in check_data(write(tmp_path / "wrong", wrong)).findings if f.code == "cameras_exchanged")
+        wrong.cameras["front"][k], wrong.cameras["side"][k] = (
+            wrong.cameras["side"][k],
+            wrong.cameras["front"][k],
+        )
+    finding = next(
+        f for f in check_data(write(tmp_path / "wrong", wrong)).findings if f.code == "cameras_exchanged"
+    )
     assert (finding.numbers["cameras"], finding.numbers["episodes"]) == (["front", "side"], [2, 4])
     twins = recorded(4, {"front": front, "side": front})
     assert "cameras_exchanged" not in codes(check_data(write(tmp_path / "twins", twins)))
 
 
 @pytest.mark.parametrize("codec", ["png", "h264"])
-def test_a_video_that_freezes_half_way_is_found_and_one_that_rests_with_the_robot_is_not(codec: str, tmp_path: Path) -> None:
+def test_a_video_that_freezes_half_way_is_found_and_one_that_rests_with_the_robot_is_not(
+    codec: str, tmp_path: Path
+) -> None:
     def half(k: int) -> Frame:
         shown = np.concatenate([moving_scene(k, 60), moving_scene(k, 60)[::-1]])
         if k == 1:
@@ -335,7 +376,9 @@ def test_a_video_that_freezes_half_way_is_found_and_one_that_rests_with_the_robo
     assert not codes(check_data(write(tmp_path / "resting", resting))) & {"feed_freezes", "frozen_segment"}
 
 
-def test_a_freeze_in_an_episode_that_is_not_decoded_whole_is_found_to_the_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_freeze_in_an_episode_that_is_not_decoded_whole_is_found_to_the_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def half(k: int) -> Frame:
         shown = moving_scene(k, 400)
         if k == 2:
@@ -346,10 +389,15 @@ def test_a_freeze_in_an_episode_that_is_not_decoded_whole_is_found_to_the_frame(
     monkeypatch.setattr(data_repeats, "FEWEST_FRAMES", 10)
     recording = recorded(3, {"front": half}, frames=400)
     recording.spec_changes = {}
-    finding = next(f for f in check_data(write(tmp_path / "d", recording)).findings if f.code == "frozen_segment")
+    finding = next(
+        f for f in check_data(write(tmp_path / "d", recording)).findings if f.code == "frozen_segment"
+    )
     assert list(finding.numbers["segments"]) == ["front in episode 2"]
     segment = finding.numbers["segments"]["front in episode 2"]
-    assert (segment["from_s"], segment["to_s"]) == (pytest.approx(10.0, abs=0.06), pytest.approx(15.0, abs=0.06))
+    assert (segment["from_s"], segment["to_s"]) == (
+        pytest.approx(10.0, abs=0.06),
+        pytest.approx(15.0, abs=0.06),
+    )
 
 
 def test_partly_copied_episodes_are_found_with_their_rows_and_pauses_are_no_copies(tmp_path: Path) -> None:
@@ -359,8 +407,14 @@ def test_partly_copied_episodes_are_found_with_their_rows_and_pauses_are_no_copi
     assert "partly_duplicated_episodes" not in codes(check_data(write(tmp_path / "clean", recording)))
     for tables in (recording.actions, recording.states):
         tables[3][60:110] = tables[1][50:100]
-    finding = next(f for f in check_data(write(tmp_path / "copied", recording)).findings if f.code == "partly_duplicated_episodes")
-    assert finding.numbers["copies"] == [{"first": 1, "second": 3, "start_first": 50, "start_second": 60, "rows": 50}]
+    finding = next(
+        f
+        for f in check_data(write(tmp_path / "copied", recording)).findings
+        if f.code == "partly_duplicated_episodes"
+    )
+    assert finding.numbers["copies"] == [
+        {"first": 1, "second": 3, "start_first": 50, "start_second": 60, "rows": 50}
+    ]
 
 
 # --- CP-08, CP-09, CP-10: crop, light, visibility ----------------------------------------------------------------------
@@ -368,7 +422,9 @@ def test_partly_copied_episodes_are_found_with_their_rows_and_pauses_are_no_copi
 
 def test_cp08_a_missing_centre_crop_is_measured_and_an_equal_one_passes() -> None:
     rng = np.random.default_rng(0)
-    wide = np.stack([np.kron(rng.integers(30, 220, (12, 12, 3)), np.ones((20, 20, 1))).astype(np.uint8) for _ in range(3)])
+    wide = np.stack(
+        [np.kron(rng.integers(30, 220, (12, 12, 3)), np.ones((20, 20, 1))).astype(np.uint8) for _ in range(3)]
+    )
     margin = round(240 * (1 - np.sqrt(0.9)) / 2)
     cropped = wide[:, margin : 240 - margin, margin : 240 - margin]
     result = check_crop(wide, cropped)
@@ -413,7 +469,9 @@ class Recorder(Pointer):
     """Replays a stored trajectory by the step in its state and ignores the picture."""
 
     def predict(self, images: Mapping[str, Frame], state: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.stack([np.sin(state[:, 0] / 5.0), np.cos(state[:, 0] / 5.0), 0 * state[:, 0]], axis=1)[:, None].astype(np.float32)
+        return np.stack([np.sin(state[:, 0] / 5.0), np.cos(state[:, 0] / 5.0), 0 * state[:, 0]], axis=1)[
+            :, None
+        ].astype(np.float32)
 
 
 def test_pb01_a_policy_that_ignores_pictures_is_over_specialised_and_not_collapsed() -> None:
@@ -425,8 +483,19 @@ def test_pb01_a_policy_that_ignores_pictures_is_over_specialised_and_not_collaps
     assert image_sensitivity(blind, images, state, labels, rng)["front"] == 0.0
     places = seeing.predict(images, state)[:, 0]
     assert image_sensitivity(seeing, images, state, places, rng)["front"] > 0.2
-    assert check_collapse(blind.predict(images, state)[:, 0, :2], labels[:, :2], ("x", "y")).verdict is Verdict.OK
-    result = read_evidence(Evidence(in_training=(20, 20), shifted=(2, 20), replay_passes=True, image_sensitivity=0.0, smallest_spread_ratio=1.0))
+    assert (
+        check_collapse(blind.predict(images, state)[:, 0, :2], labels[:, :2], ("x", "y")).verdict
+        is Verdict.OK
+    )
+    result = read_evidence(
+        Evidence(
+            in_training=(20, 20),
+            shifted=(2, 20),
+            replay_passes=True,
+            image_sensitivity=0.0,
+            smallest_spread_ratio=1.0,
+        )
+    )
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.NARROW_DATA)
     assert "does not look" in result.sentence
 
@@ -466,7 +535,9 @@ def test_pb03_exact_open_loop_and_a_growing_deviation_is_execution_and_not_a_lac
     assert np.square(open_loop).mean() == 0.0
     gain = closed_loop_gain(lambda x: 1.2 * x, np.array([0.3]))
     assert gain == pytest.approx(1.2, abs=1e-6)
-    result = read_evidence(Evidence(in_training=(1, 20), shifted=(1, 20), replay_passes=True, open_loop_ratio=0.0, gain=gain))
+    result = read_evidence(
+        Evidence(in_training=(1, 20), shifted=(1, 20), replay_passes=True, open_loop_ratio=0.0, gain=gain)
+    )
     assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.EXECUTION)
     assert "1.20 a step" in result.sentence
     assert closed_loop_gain(lambda x: 0.8 * x, np.array([0.3])) < 1.0
@@ -526,7 +597,10 @@ def test_pb07_failing_with_real_pictures_only_is_a_gap_of_pictures() -> None:
 # --- reading the evidence in order ------------------------------------------------------------------------------------
 
 ORDER: dict[str, tuple[dict[str, Any], Cause]] = {
-    "a replay that fails comes first": ({"replay_passes": False, "smallest_spread_ratio": 0.0}, Cause.ACTION_CONVENTION),
+    "a replay that fails comes first": (
+        {"replay_passes": False, "smallest_spread_ratio": 0.0},
+        Cause.ACTION_CONVENTION,
+    ),
     "a collapsed channel": ({"replay_passes": True, "smallest_spread_ratio": 0.02}, Cause.POLICY),
     "good open loop": ({"replay_passes": True, "open_loop_ratio": 0.05}, Cause.EXECUTION),
 }

@@ -14,10 +14,26 @@ from numpy.typing import NDArray
 from simgap.envs import make_env
 from simgap.envs.landmarks import CameraPose, Landmark, box_corners
 from simgap.errors import DataError, UsageError
-from simgap.pixelfloor.floor import FloorReport, FloorVerdict, SizeReport, judge, require_sizes, search_floor, work_of
+from simgap.pixelfloor.floor import (
+    FloorReport,
+    FloorVerdict,
+    SizeReport,
+    judge,
+    require_sizes,
+    search_floor,
+    work_of,
+)
 from simgap.pixelfloor.gate import gate
 from simgap.pixelfloor.labels import labelled_floor, read_labels, shrink
-from simgap.pixelfloor.probe import PhaseError, ProbeSet, ProbeSpec, blind_guess, held_out_errors, sample_scenes, train_probe
+from simgap.pixelfloor.probe import (
+    PhaseError,
+    ProbeSet,
+    ProbeSpec,
+    blind_guess,
+    held_out_errors,
+    sample_scenes,
+    train_probe,
+)
 from simgap.pixelfloor.ruler import AGREE_PX, measure, projected_across_px
 from simgap.provenance import child_rng
 from simgap.statistics import wilson
@@ -27,7 +43,13 @@ AHEAD = CameraPose(position_m=np.zeros(3), rotation=np.eye(3), fovy_deg=60.0)
 
 
 def box(x: float, y: float, depth: float, half: float) -> Landmark:
-    return Landmark(name="box", role="target", position_m=np.array([x, y, -depth]), rotation=np.eye(3), corners_m=box_corners((half, half, half)))
+    return Landmark(
+        name="box",
+        role="target",
+        position_m=np.array([x, y, -depth]),
+        rotation=np.eye(3),
+        corners_m=box_corners((half, half, half)),
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -42,13 +64,23 @@ def test_a_box_straight_ahead_is_as_large_as_its_near_face(depth: float, half: f
 @given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5), st.floats(0.2, 2.0), st.integers(4, 128))
 def test_pixels_across_grow_in_proportion_to_the_frame(x: float, y: float, depth: float, size: int) -> None:
     target = box(x, y, depth, 0.02)
-    assert projected_across_px(target, AHEAD, 2 * size) == pytest.approx(2 * projected_across_px(target, AHEAD, size), rel=1e-9, abs=1e-9)
+    assert projected_across_px(target, AHEAD, 2 * size) == pytest.approx(
+        2 * projected_across_px(target, AHEAD, size), rel=1e-9, abs=1e-9
+    )
 
 
 def test_a_target_half_out_of_the_frame_has_half_its_area_and_one_behind_none() -> None:
     edge = np.tan(np.radians(30.0)) * 1.0
-    flat = Landmark(name="flat", role="target", position_m=np.array([edge, 0, -1.0]), rotation=np.eye(3), corners_m=box_corners((0.05, 0.05, 1e-9)))
-    assert projected_across_px(flat, AHEAD, 100) == pytest.approx(100 * 0.1 / (2 * edge) / np.sqrt(2), rel=1e-6)
+    flat = Landmark(
+        name="flat",
+        role="target",
+        position_m=np.array([edge, 0, -1.0]),
+        rotation=np.eye(3),
+        corners_m=box_corners((0.05, 0.05, 1e-9)),
+    )
+    assert projected_across_px(flat, AHEAD, 100) == pytest.approx(
+        100 * 0.1 / (2 * edge) / np.sqrt(2), rel=1e-6
+    )
     assert projected_across_px(box(0, 0, -1.0, 0.05), AHEAD, 100) == 0.0
     assert projected_across_px(box(5.0, 0, 1.0, 0.05), AHEAD, 100) == 0.0
 
@@ -66,7 +98,9 @@ def test_segmentation_and_formula_agree_within_a_pixel_at_every_size(preset: str
     assert max(r.across_px_median for r in rulers) > 8.0
 
 
-def test_a_camera_that_is_not_where_it_is_said_to_be_makes_the_rulers_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_camera_that_is_not_where_it_is_said_to_be_makes_the_rulers_disagree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     env = make_env("arm-pick", image_size=96)
     scenes = sample_scenes(env, env.presets["nominal"], 6, np.random.default_rng(3))
     true = env.camera_pose
@@ -84,7 +118,9 @@ def test_covering_the_target_lowers_what_is_seen_and_not_what_is_there() -> None
     env = make_env("arm-pick", image_size=96)
     values = env.factor_space.nominal()
     env.render_still(values, np.array([0.0, 20.0, 20.0, 50.0, 0.0, 60.0], np.float32))
-    front = measure(env, {"near": [(values, np.array([0.0, 20.0, 20.0, 50.0, 0.0, 60.0], np.float32))]}, ("front",), (96,))[0]
+    front = measure(
+        env, {"near": [(values, np.array([0.0, 20.0, 20.0, 50.0, 0.0, 60.0], np.float32))]}, ("front",), (96,)
+    )[0]
     env.close()
     assert front.covered == 1
     assert front.agrees
@@ -101,7 +137,11 @@ def dots(count: int, size: int, seed: int, *, visible: bool = True) -> ProbeSet:
             frames[k, round(y) - 1 : round(y) + 2, round(x) - 1 : round(x) + 2] = (220, 30, 30)
     others = (place + rng.choice([-0.6, 0.6], (count, 2)).astype(np.float32))[:, None]
     return ProbeSet(
-        images={"top": frames}, state=rng.normal(size=(count, 3)).astype(np.float32), target_m=0.1 * place, others_m=0.1 * others, phase=np.full(count, "near")
+        images={"top": frames},
+        state=rng.normal(size=(count, 3)).astype(np.float32),
+        target_m=0.1 * place,
+        others_m=0.1 * others,
+        phase=np.full(count, "near"),
     )
 
 
@@ -172,16 +212,27 @@ def test_labels_are_read_and_bad_lines_are_named(tmp_path: Path) -> None:
         read_labels(path)
 
 
-def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_labelled_handful_fails_a_size_only_where_a_larger_one_passes_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What probes score is planted here: few labels make them fail at every size, and that is no fault of the pixels."""
     from simgap.pixelfloor import labels as pixel_labels
 
-    images, labels = {"top": np.zeros((40, 24, 24, 3), np.uint8)}, [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=0.1, y_m=0.0) for k in range(40)]
+    images, labels = (
+        {"top": np.zeros((40, 24, 24, 3), np.uint8)},
+        [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=0.1, y_m=0.0) for k in range(40)],
+    )
 
     def verdicts(**placed: int) -> list[FloorVerdict]:
-        planted = {int(size.removeprefix("px")): [error("labelled", count, 400)] for size, count in placed.items()}
-        monkeypatch.setattr(pixel_labels, "_cross_validated", lambda data, *_: planted[data.images["top"].shape[1]])
-        report = labelled_floor(images, np.zeros((40, 2), np.float32), labels, sorted(planted), tolerance_m=0.01, name="table")
+        planted = {
+            int(size.removeprefix("px")): [error("labelled", count, 400)] for size, count in placed.items()
+        }
+        monkeypatch.setattr(
+            pixel_labels, "_cross_validated", lambda data, *_: planted[data.images["top"].shape[1]]
+        )
+        report = labelled_floor(
+            images, np.zeros((40, 2), np.float32), labels, sorted(planted), tolerance_m=0.01, name="table"
+        )
         return [s.verdict for s in report.sizes]
 
     assert verdicts(px8=40, px24=399) == [FloorVerdict.FAIL, FloorVerdict.PASS]
@@ -204,13 +255,29 @@ def test_no_frame_of_an_episode_is_both_learnt_from_and_scored(monkeypatch: pyte
         return predict
 
     monkeypatch.setattr(pixel_labels, "train_probe", train)
-    labels = [pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=float(k // 4), y_m=0.0) for k in range(40)]
-    labelled_floor({"top": np.zeros((40, 8, 8, 3), np.uint8)}, np.zeros((40, 2), np.float32), labels, (8,), tolerance_m=0.01, name="table")
+    labels = [
+        pixel_labels.FrameLabel(episode=k // 4, frame=k % 4, x_m=float(k // 4), y_m=0.0) for k in range(40)
+    ]
+    labelled_floor(
+        {"top": np.zeros((40, 8, 8, 3), np.uint8)},
+        np.zeros((40, 2), np.float32),
+        labels,
+        (8,),
+        tolerance_m=0.01,
+        name="table",
+    )
     assert len(seen) == 5
     assert all(not learnt & scored for learnt, scored in seen)
     assert set().union(*(scored for _, scored in seen)) == {float(k) for k in range(10)}
     with pytest.raises(DataError, match="4 episodes"):
-        labelled_floor({"top": np.zeros((16, 8, 8, 3), np.uint8)}, np.zeros((16, 2), np.float32), labels[:16], (8,), tolerance_m=0.01, name="table")
+        labelled_floor(
+            {"top": np.zeros((16, 8, 8, 3), np.uint8)},
+            np.zeros((16, 2), np.float32),
+            labels[:16],
+            (8,),
+            tolerance_m=0.01,
+            name="table",
+        )
 
 
 def test_shrinking_averages_areas() -> None:
@@ -240,18 +307,24 @@ def _planted_search(monkeypatch: pytest.MonkeyPatch, verdict: FloorVerdict) -> l
 
     calls: list[int] = []
 
-    def search(env: Any, ranges: Any, sizes: tuple[int, ...], *, spec: ProbeSpec, progress: Any = None, **_: Any) -> FloorReport:
+    def search(
+        env: Any, ranges: Any, sizes: tuple[int, ...], *, spec: ProbeSpec, progress: Any = None, **_: Any
+    ) -> FloorReport:
         calls.extend(sizes)
         if progress is not None:
             progress("8 px", work_of(spec))
         size = SizeReport(size_px=sizes[0], verdict=verdict, reason="planted", errors=(), rulers=())
-        return FloorReport(env=env.name, factors=ranges.name, cameras=("front",), tolerance_mm=8.0, sizes=(size,))
+        return FloorReport(
+            env=env.name, factors=ranges.name, cameras=("front",), tolerance_mm=8.0, sizes=(size,)
+        )
 
     monkeypatch.setattr(pixel_gate, "search_floor", search)
     return calls
 
 
-def test_a_small_target_is_probed_once_and_the_verdict_kept_and_said_both_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_target_is_probed_once_and_the_verdict_kept_and_said_both_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = _planted_search(monkeypatch, FloorVerdict.FAIL)
     lines: list[str] = []
     for _ in range(2):
@@ -266,7 +339,14 @@ def test_a_small_target_is_probed_once_and_the_verdict_kept_and_said_both_times(
 def test_the_search_tells_all_its_work_and_the_probe_its_steps() -> None:
     spec = ProbeSpec(scenes=20, steps=100, batch=8, width=8, hidden=8, threads=1)
     env, told = make_env("arm-pick", image_size=96), []
-    search_floor(env, env.presets["nominal"], (8,), cameras=("front",), spec=spec, progress=lambda what, n: told.append((what, n)))
+    search_floor(
+        env,
+        env.presets["nominal"],
+        (8,),
+        cameras=("front",),
+        spec=spec,
+        progress=lambda what, n: told.append((what, n)),
+    )
     env.close()
     assert sum(n for _, n in told) == work_of(spec)
     assert sum(n for what, n in told if "probe" in what) == spec.steps
@@ -277,7 +357,21 @@ def front_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from simgap.cli import main
 
     data = tmp_path_factory.mktemp("front") / "data"
-    words = ["-n", "1", "--size", "8", "--cameras", "front", "--codec", "png", "--workers", "0", "--quiet", "--out", str(data)]
+    words = [
+        "-n",
+        "1",
+        "--size",
+        "8",
+        "--cameras",
+        "front",
+        "--codec",
+        "png",
+        "--workers",
+        "0",
+        "--quiet",
+        "--out",
+        str(data),
+    ]
     assert main(["generate", "arm-pick", *words]) == 0
     return data
 
@@ -303,7 +397,9 @@ def test_training_shows_the_progress_of_the_probe_and_says_its_verdict(
     assert "scenes and steps" not in said[1]
 
 
-def test_a_dataset_is_measured_through_its_own_cameras(front_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_is_measured_through_its_own_cameras(
+    front_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from simgap.cli import main
     from simgap.pixelfloor import floor as pixel_floor
 
@@ -350,7 +446,26 @@ def test_the_command_refuses_frames_below_the_floor_and_force_goes_ahead(
     monkeypatch.setattr(pixel_gate, "gate", lambda *_, **__: planted)
     monkeypatch.setattr(verb, "_frames", frames)
     data = tmp_path / "data"
-    assert main(["generate", "arm-pick", "-n", "1", "--size", "8", "--codec", "png", "--workers", "0", "--quiet", "--out", str(data)]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "1",
+                "--size",
+                "8",
+                "--codec",
+                "png",
+                "--workers",
+                "0",
+                "--quiet",
+                "--out",
+                str(data),
+            ]
+        )
+        == 0
+    )
     code = main(["train", str(data), "--quiet"])
     said = capsys.readouterr().err
     assert bool(reached) is not verdict.is_below

@@ -27,7 +27,15 @@ def make_card() -> Card:
     return Card(
         action_spec=ACTION_SPEC,
         state_spec=STATE_SPEC,
-        architecture=CnnSpec(cameras=("front", "wrist"), image_size=48, state_size=3, action_size=3, chunk=4, width=8, hidden=32),
+        architecture=CnnSpec(
+            cameras=("front", "wrist"),
+            image_size=48,
+            state_size=3,
+            action_size=3,
+            chunk=4,
+            width=8,
+            hidden=32,
+        ),
         normaliser=Normaliser(state=scale, action=scale, method=RangeMethod.MIN_MAX),
         data=("f" * 64,),
         executor=parse_executor("receding(4)"),
@@ -58,7 +66,9 @@ def test_normaliser_inverts_itself_and_maps_data_into_the_unit_range(values: lis
 
 def test_a_dimension_that_does_not_move_is_scaled_by_its_limits_not_by_its_noise() -> None:
     rng = np.random.default_rng(0)
-    rows = np.stack((rng.uniform(-50, 50, 100), 30.0 + rng.normal(0, 0.001, 100), np.full(100, 7.0)), axis=1).astype(np.float32)
+    rows = np.stack(
+        (rng.uniform(-50, 50, 100), 30.0 + rng.normal(0, 0.001, 100), np.full(100, 7.0)), axis=1
+    ).astype(np.float32)
     fitted = fit_range([rows], ACTION_SPEC)
     assert fitted.high[1] - fitted.low[1] == pytest.approx(180.0)
     assert np.abs(fitted.normalise(rows)[:, 1:]).max() < 1e-3
@@ -89,7 +99,9 @@ def test_normalisers_that_cannot_be_fitted_or_read_are_refused() -> None:
 @pytest.mark.parametrize("size", [48, 64, 84, 96, 128, 200, 224, 256])
 @pytest.mark.parametrize("pool", list(Pool))
 def test_networks_take_any_frame_size(size: int, pool: Pool) -> None:
-    network = CnnSpec(cameras=("front", "wrist"), image_size=size, state_size=6, action_size=6, chunk=10, pool=pool).build()
+    network = CnnSpec(
+        cameras=("front", "wrist"), image_size=size, state_size=6, action_size=6, chunk=10, pool=pool
+    ).build()
     images = [torch.zeros(2, size, size, 3, dtype=torch.uint8)] * 2
     for dtype in (torch.float32, torch.bfloat16):
         assert network(images, torch.zeros(2, 6), dtype).shape == (2, 10, 6)
@@ -97,7 +109,15 @@ def test_networks_take_any_frame_size(size: int, pool: Pool) -> None:
 
 
 def test_networks_outside_their_range_are_refused() -> None:
-    for change in ({"image_size": 3}, {"width": 12}, {"cameras": ()}, {"chunk": 0}, {"stem": 3}, {"grippers": (3,)}, {"flow_steps": 0}):
+    for change in (
+        {"image_size": 3},
+        {"width": 12},
+        {"cameras": ()},
+        {"chunk": 0},
+        {"stem": 3},
+        {"grippers": (3,)},
+        {"flow_steps": 0},
+    ):
         with pytest.raises(UsageError):
             replace(make_card().architecture, **change)
 

@@ -21,7 +21,16 @@ from simgap.policies.probe import AgeProbe
 from simgap.policies.sampling import Inpaint, euler, prefix_weights, two_steps
 from test_policies_checkpoint import make_card
 
-TINY = CnnSpec(cameras=("front",), image_size=12, state_size=3, action_size=3, chunk=6, width=8, hidden=32, denoiser_width=32)
+TINY = CnnSpec(
+    cameras=("front",),
+    image_size=12,
+    state_size=3,
+    action_size=3,
+    chunk=6,
+    width=8,
+    hidden=32,
+    denoiser_width=32,
+)
 
 
 def policy(path: Path, spec: CnnSpec, goals: tuple[str, ...] = (), **options: object) -> CnnPolicy:
@@ -32,13 +41,17 @@ def policy(path: Path, spec: CnnSpec, goals: tuple[str, ...] = (), **options: ob
 
 def batch(count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     rng = np.random.default_rng(0)
-    return {"front": rng.integers(0, 256, (count, 12, 12, 3), dtype=np.uint8)}, rng.uniform(-50, 50, (count, 3)).astype(np.float32)
+    return {"front": rng.integers(0, 256, (count, 12, 12, 3), dtype=np.uint8)}, rng.uniform(
+        -50, 50, (count, 3)
+    ).astype(np.float32)
 
 
 @pytest.mark.parametrize("head", list(Head))
 @pytest.mark.parametrize("pool", list(Pool))
 @pytest.mark.parametrize("grippers", [(), (2,), (0,)])
-def test_every_head_pool_and_gripper_makes_the_round_trip(tmp_path: Path, head: Head, pool: Pool, grippers: tuple[int, ...]) -> None:
+def test_every_head_pool_and_gripper_makes_the_round_trip(
+    tmp_path: Path, head: Head, pool: Pool, grippers: tuple[int, ...]
+) -> None:
     spec = replace(TINY, head=head, pool=pool, grippers=grippers, stem=2)
     loaded = policy(tmp_path, spec)
     assert read_card(tmp_path).architecture == spec
@@ -52,14 +65,18 @@ def test_every_head_pool_and_gripper_makes_the_round_trip(tmp_path: Path, head: 
 
 @pytest.mark.parametrize("head", list(Head))
 def test_heads_stay_small_on_real_frames(head: Head) -> None:
-    network = CnnSpec(cameras=("front", "wrist"), image_size=96, state_size=6, action_size=6, chunk=16, head=head).build()
+    network = CnnSpec(
+        cameras=("front", "wrist"), image_size=96, state_size=6, action_size=6, chunk=16, head=head
+    ).build()
     assert 0.1e6 < sum(p.numel() for p in network.parameters()) < 1.5e6
 
 
 @pytest.mark.parametrize("stem", [1, 2, 4, 8])
 @pytest.mark.parametrize("size", [16, 48, 96, 160])
 def test_a_finer_stem_ends_in_a_map_of_bounded_size(stem: int, size: int) -> None:
-    spec = CnnSpec(cameras=("front",), image_size=size, state_size=0, action_size=2, chunk=2, stem=stem, width=8)
+    spec = CnnSpec(
+        cameras=("front",), image_size=size, state_size=0, action_size=2, chunk=2, stem=stem, width=8
+    )
     network = spec.build()
     seen = network.encoders[0].layers(torch.zeros(1, 8, -(-size // stem), -(-size // stem)))  # type: ignore[union-attr, operator]
     assert seen.shape[-1] <= 24
@@ -70,8 +87,19 @@ def test_a_finer_stem_ends_in_a_map_of_bounded_size(stem: int, size: int) -> Non
 
 def test_cards_from_before_there_were_heads_read_and_hash_as_they_did() -> None:
     plain = TINY.to_json() | {"denoiser_width": 256}
-    old = CnnSpec(cameras=("front",), image_size=12, state_size=3, action_size=3, chunk=6, width=8, hidden=32).to_json()
-    assert set(old) == {"cameras", "image_size", "state_size", "action_size", "chunk", "width", "hidden", "pool"}
+    old = CnnSpec(
+        cameras=("front",), image_size=12, state_size=3, action_size=3, chunk=6, width=8, hidden=32
+    ).to_json()
+    assert set(old) == {
+        "cameras",
+        "image_size",
+        "state_size",
+        "action_size",
+        "chunk",
+        "width",
+        "hidden",
+        "pool",
+    }
     assert CnnSpec.from_json(old).head is Head.L1
     with pytest.raises(DataError, match="architecture cannot be read"):
         CnnSpec.from_json(plain | {"head": "diffusion"})
@@ -100,10 +128,17 @@ def test_two_steps_show_the_second_pass_what_the_first_one_said() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 10])
-def test_both_targets_describe_the_same_flow_and_land_on_the_data_when_there_is_one_answer(steps: int) -> None:
-    noise, answer = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 1, 24).view(4, 3, 2)
+def test_both_targets_describe_the_same_flow_and_land_on_the_data_when_there_is_one_answer(
+    steps: int,
+) -> None:
+    noise, answer = (
+        torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0)),
+        torch.linspace(-1, 1, 24).view(4, 3, 2),
+    )
     by_action = euler(lambda x, t: answer, noise, steps, FlowTarget.ACTION)
-    by_velocity = euler(lambda x, t: (answer - x) / (1.0 - t[:, None, None]), noise, steps, FlowTarget.VELOCITY)
+    by_velocity = euler(
+        lambda x, t: (answer - x) / (1.0 - t[:, None, None]), noise, steps, FlowTarget.VELOCITY
+    )
     torch.testing.assert_close(by_action, answer)
     torch.testing.assert_close(by_velocity, answer)
 
@@ -117,7 +152,9 @@ def test_a_flow_reproduces_a_gaussian_whose_flow_is_known() -> None:
         gain = t * std**2 / ((1 - t) ** 2 + t**2 * std**2)
         return mean + gain * (x - t * mean)
 
-    x = euler(denoise, torch.randn(4000, 1, 1, generator=torch.Generator().manual_seed(1)), 100, FlowTarget.ACTION)
+    x = euler(
+        denoise, torch.randn(4000, 1, 1, generator=torch.Generator().manual_seed(1)), 100, FlowTarget.ACTION
+    )
     assert float(x.mean()) == pytest.approx(mean, abs=0.02)
     assert float(x.std()) == pytest.approx(std, rel=0.06)
 
@@ -128,10 +165,16 @@ def test_noise_comes_from_the_episode_and_the_step_alone(tmp_path: Path) -> None
     asked = [Asked(seed=7 + i // 2, step=i % 2) for i in range(6)]
     together = flow.predict_asked(images, state, asked)
     for i in (0, 3, 5):
-        alone = flow.predict_asked({c: v[i : i + 1] for c, v in images.items()}, state[i : i + 1], asked[i : i + 1])
+        alone = flow.predict_asked(
+            {c: v[i : i + 1] for c, v in images.items()}, state[i : i + 1], asked[i : i + 1]
+        )
         np.testing.assert_array_equal(alone[0], together[i])
     same = {c: np.repeat(v[:1], 3, axis=0) for c, v in images.items()}
-    a, b, c = flow.predict_asked(same, np.repeat(state[:1], 3, axis=0), [Asked(seed=1, step=0), Asked(seed=2, step=0), Asked(seed=1, step=1)])
+    a, b, c = flow.predict_asked(
+        same,
+        np.repeat(state[:1], 3, axis=0),
+        [Asked(seed=1, step=0), Asked(seed=2, step=0), Asked(seed=1, step=1)],
+    )
     assert not np.array_equal(a, b)
     assert not np.array_equal(a, c)
 
@@ -157,13 +200,17 @@ def test_guidance_draws_what_is_wanted_and_leaves_the_rest() -> None:
         return 0.9 * x
 
     free = euler(denoise, noise, 5, FlowTarget.ACTION)
-    led = euler(denoise, noise, 5, FlowTarget.ACTION, Inpaint(target=torch.full((1, 6, 1), 2.0), weight=weight))
+    led = euler(
+        denoise, noise, 5, FlowTarget.ACTION, Inpaint(target=torch.full((1, 6, 1), 2.0), weight=weight)
+    )
     torch.testing.assert_close(led[:, 3:], free[:, 3:])
     assert ((led - 2.0).abs()[:, :2] < 0.5 * (free - 2.0).abs()[:, :2]).all()
     assert (led - 2.0).abs()[0, 2] < (free - 2.0).abs()[0, 2]
 
 
-def test_a_chunk_begins_with_what_is_frozen_to_the_bit_and_only_rows_with_a_prefix_are_led(tmp_path: Path) -> None:
+def test_a_chunk_begins_with_what_is_frozen_to_the_bit_and_only_rows_with_a_prefix_are_led(
+    tmp_path: Path,
+) -> None:
     flow = policy(tmp_path, replace(TINY, head=Head.FLOW, grippers=(2,)))
     images, state = batch(2)
     old = np.tile(np.array([40.0, -30.0, 55.0], np.float32), (6, 1))
@@ -198,14 +245,23 @@ def test_a_policy_with_goals_does_what_it_is_told_and_refuses_what_it_is_not(tmp
         lambda: told.predict_asked(images, state, [Asked(goal="put the red cup away")] * 2),
         lambda: load_policy(tmp_path, goal="put the red cup away"),
     ):
-        with pytest.raises(UsageError, match=r"no goal 'put the red cup away'; did you mean 'put the red cube away'") as caught:
+        with pytest.raises(
+            UsageError, match=r"no goal 'put the red cup away'; did you mean 'put the red cube away'"
+        ) as caught:
             wrong()
         assert "\n" not in str(caught.value)
     assert told.stamp_fields()["goals"] == list(goals)
 
 
 def test_shapes_that_make_no_sense_are_refused() -> None:
-    for change in ({"grippers": (2, 1)}, {"grippers": (0, 1, 2), "head": Head.FLOW}, {"denoiser_width": 1}, {"stem": 8, "image_size": 4}):
+    for change in (
+        {"grippers": (2, 1)},
+        {"grippers": (0, 1, 2), "head": Head.FLOW},
+        {"denoiser_width": 1},
+        {"stem": 8, "image_size": 4},
+    ):
         with pytest.raises(UsageError):
             replace(TINY, **change)
-    assert replace(TINY, grippers=(0, 1, 2)).build()([torch.zeros(1, 12, 12, 3, dtype=torch.uint8)], torch.zeros(1, 3)).shape == (1, 6, 3)
+    assert replace(TINY, grippers=(0, 1, 2)).build()(
+        [torch.zeros(1, 12, 12, 3, dtype=torch.uint8)], torch.zeros(1, 3)
+    ).shape == (1, 6, 3)

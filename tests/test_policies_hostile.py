@@ -139,15 +139,37 @@ REPLIES: dict[str, Any] = {
 
 
 SLOW = {
-    *("too late", "one byte a while", "fragments without end", "half a frame, then silence", "pings and nothing else", "HTTP inside"),
-    *("a million empty lists", "more bytes than are read", "lists a million deep", "a text of a megabyte", "a ping of a megabyte"),
-    *("a dtype that is a megabyte", "a continuation of nothing", "a masked frame", "a header of a megabyte", "headers without end"),
+    *(
+        "too late",
+        "one byte a while",
+        "fragments without end",
+        "half a frame, then silence",
+        "pings and nothing else",
+        "HTTP inside",
+    ),
+    *(
+        "a million empty lists",
+        "more bytes than are read",
+        "lists a million deep",
+        "a text of a megabyte",
+        "a ping of a megabyte",
+    ),
+    *(
+        "a dtype that is a megabyte",
+        "a continuation of nothing",
+        "a masked frame",
+        "a header of a megabyte",
+        "headers without end",
+    ),
     *("says nothing", "garbage", "a page without end", "an error"),
 }
 
 
 def cases(table: dict[str, Any]) -> list[Any]:
-    return [pytest.param(value, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, value in table.items()]
+    return [
+        pytest.param(value, id=name, marks=pytest.mark.slow if name in SLOW else ())
+        for name, value in table.items()
+    ]
 
 
 def one_line_of(error: BaseException, url: str) -> str:
@@ -178,7 +200,9 @@ VLA_EVAL: dict[str, Callable[[int], bytes]] = {
     "an unknown kind": lambda seq: Server.packed("dance", ACTION, seq),
     "a payload that is a list": lambda seq: Server.packed("action", [1], seq),
     "an array in a payload's place": lambda seq: Server.packed("action", array(), seq),
-    "a number that is an array": lambda seq: msgpack.packb({"type": "action", "payload": ACTION, "seq": array()}),
+    "a number that is an array": lambda seq: msgpack.packb(
+        {"type": "action", "payload": ACTION, "seq": array()}
+    ),
     "a number that is true": lambda _: msgpack.packb({"type": "action", "payload": ACTION, "seq": True}),
     "no number": lambda _: msgpack.packb({"type": "action", "payload": ACTION}),
     "the number before": lambda seq: Server.packed("action", ACTION, seq - 1),
@@ -190,7 +214,9 @@ VLA_EVAL: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("answer", cases(VLA_EVAL))
-def test_whatever_a_model_server_answers_ends_in_one_line_of_ours(answer: Callable[[int], bytes], tmp_path: Path) -> None:
+def test_whatever_a_model_server_answers_ends_in_one_line_of_ours(
+    answer: Callable[[int], bytes], tmp_path: Path
+) -> None:
     with serving(Server(lambda *_: answer)) as url:
         policy = opened_vla_eval(tmp_path, url, reply_timeout_s=TIMEOUT_S)
         with pytest.raises(SimgapError) as caught:
@@ -295,7 +321,9 @@ def test_a_message_that_nobody_asked_for_is_refused_before_the_next_request_leav
     assert not server.seen
 
 
-def test_a_model_server_that_answers_twice_never_gives_an_observation_the_action_of_another(tmp_path: Path) -> None:
+def test_a_model_server_that_answers_twice_never_gives_an_observation_the_action_of_another(
+    tmp_path: Path,
+) -> None:
     def twice(payload: Any, step: int) -> Any:
         actions = {"actions": np.repeat(np.asarray(payload["states"])[None] + step, 3, axis=0).tolist()}
 
@@ -333,7 +361,9 @@ def vla_observations(step: int) -> Any:
     return IMAGES, STATE, [Asked(seed=1, step=step, goal="pick")]
 
 
-def test_the_same_answer_to_another_observation_is_no_fault_of_a_policy_that_holds_still(tmp_path: Path) -> None:
+def test_the_same_answer_to_another_observation_is_no_fault_of_a_policy_that_holds_still(
+    tmp_path: Path,
+) -> None:
     with serving(Openpi(lambda _: GOOD)) as url:
         policy = opened(tmp_path, url)
         for k in range(3):
@@ -367,19 +397,30 @@ HANDSHAKES: dict[str, Callable[[Any], None]] = {
     "closes at once": lambda c: c.close(),
     "says nothing": lambda c: time.sleep(5.0),
     "garbage": reading(b"\x00\xff" * 5000),
-    "one byte a while": reading(lambda c: dripping(c, b"HTTP/1.1 101 Switching Protocols\r\n" + b"X: y\r\n" * 1000)),
+    "one byte a while": reading(
+        lambda c: dripping(c, b"HTTP/1.1 101 Switching Protocols\r\n" + b"X: y\r\n" * 1000)
+    ),
     "headers without end": reading(b"HTTP/1.1 101 Switching Protocols\r\n" + b"X: y\r\n" * 100_000),
-    "a header of a megabyte": reading(b"HTTP/1.1 101 Switching Protocols\r\nX: " + b"y" * (1 << 20) + b"\r\n\r\n"),
+    "a header of a megabyte": reading(
+        b"HTTP/1.1 101 Switching Protocols\r\nX: " + b"y" * (1 << 20) + b"\r\n\r\n"
+    ),
     "a redirect": reading(b"HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"),
     "a page": reading(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-    "a page without end": reading(lambda c: [c.sendall(b"HTTP/1.1 200 OK\r\n\r\n"), [c.sendall(b"x" * 65536) for _ in range(10_000)]]),
+    "a page without end": reading(
+        lambda c: [c.sendall(b"HTTP/1.1 200 OK\r\n\r\n"), [c.sendall(b"x" * 65536) for _ in range(10_000)]]
+    ),
     "an error": reading(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"),
-    "another key": reading(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: AAAA\r\n\r\n"),
+    "another key": reading(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection:"
+        b" Upgrade\r\nSec-WebSocket-Accept: AAAA\r\n\r\n"
+    ),
 }
 
 
 @pytest.mark.parametrize("handler", cases(HANDSHAKES))
-def test_whatever_answers_the_handshake_is_one_line_in_time(handler: Callable[[Any], None], tmp_path: Path) -> None:
+def test_whatever_answers_the_handshake_is_one_line_in_time(
+    handler: Callable[[Any], None], tmp_path: Path
+) -> None:
     with listening(handler) as url:
         began = time.monotonic()
         with pytest.raises(MachineError, match="no openpi server answers") as caught:
@@ -388,7 +429,17 @@ def test_whatever_answers_the_handshake_is_one_line_in_time(handler: Callable[[A
         one_line_of(caught.value, url)
 
 
-@pytest.mark.parametrize("metadata", [b"", b"\xc1", deep(1000), "text", b"\xa0", b"\x81\xa1x" + b"\xc6" + struct.pack(">I", 2 << 20) + b"x" * (2 << 20)])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        b"\xc1",
+        deep(1000),
+        "text",
+        b"\xa0",
+        b"\x81\xa1x" + b"\xc6" + struct.pack(">I", 2 << 20) + b"x" * (2 << 20),
+    ],
+)
 def test_a_first_message_that_is_no_metadata_is_one_line(metadata: bytes | str, tmp_path: Path) -> None:
     with serving(lambda socket: socket.send(metadata)) as url:
         with pytest.raises(SimgapError) as caught:

@@ -59,7 +59,9 @@ def opened(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         key = json.dumps([checkpoint, fields])
         if key not in made:
             folder = tmp_path_factory.mktemp("policy")
-            policy = open_policy(write_file(folder, save_checkpoint(folder / "saved", **checkpoint), python, **fields))
+            policy = open_policy(
+                write_file(folder, save_checkpoint(folder / "saved", **checkpoint), python, **fields)
+            )
             assert isinstance(policy, LerobotPolicy)
             made[key] = policy
         return made[key]
@@ -75,9 +77,14 @@ DIFFUSION = {"type": "diffusion", "n_obs_steps": 2, "noise": 1e-3, "n_action_ste
 WINDOW = {"chunk": 7, "executor": "receding(5)"}
 
 
-def ask(policy: LerobotPolicy, rows: Sequence[tuple[int, int]], states: NDArray[np.float32], watch: bool = False) -> Any:
+def ask(
+    policy: LerobotPolicy, rows: Sequence[tuple[int, int]], states: NDArray[np.float32], watch: bool = False
+) -> Any:
     """Ask, or only show, (episode, step) rows with these states and frames that are grey."""
-    images = {c: np.full((len(rows), policy.image_size, policy.image_size, 3), 51, dtype=np.uint8) for c in policy.cameras}
+    images = {
+        c: np.full((len(rows), policy.image_size, policy.image_size, 3), 51, dtype=np.uint8)
+        for c in policy.cameras
+    }
     asked = [Asked(seed=seed, step=step) for seed, step in rows]
     return (policy.watch if watch else policy.predict_asked)(images, states, asked)
 
@@ -96,32 +103,48 @@ schedules = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("checkpoint", "fields"),
-    [(ACT, THEIRS), ({"temporal_ensemble_coeff": 0.1, "n_action_steps": 1}, THEIRS), (DIFFUSION, THEIRS), (DIFFUSION, WINDOW)],
+    [
+        (ACT, THEIRS),
+        ({"temporal_ensemble_coeff": 0.1, "n_action_steps": 1}, THEIRS),
+        (DIFFUSION, THEIRS),
+        (DIFFUSION, WINDOW),
+    ],
     ids=["queue", "ensembler", "diffusion", "window"],
 )
 @settings(max_examples=10)
 @given(schedule=schedules)
 def test_episodes_that_run_side_by_side_do_what_each_does_alone(
-    opened: Callable[..., LerobotPolicy], checkpoint: dict[str, Any], fields: dict[str, Any], schedule: list[list[int]]
+    opened: Callable[..., LerobotPolicy],
+    checkpoint: dict[str, Any],
+    fields: dict[str, Any],
+    schedule: list[list[int]],
 ) -> None:
     policy = opened(checkpoint, **fields)
     clock = dict.fromkeys(range(3), 0)
     found: dict[int, list[NDArray[np.float32]]] = {e: [] for e in clock}
     for batch in schedule:
-        answers = ask(policy, [(e, clock[e]) for e in batch], np.stack([state_of(e, clock[e]) for e in batch]))
+        answers = ask(
+            policy, [(e, clock[e]) for e in batch], np.stack([state_of(e, clock[e]) for e in batch])
+        )
         for e, answer in zip(batch, answers, strict=True):
             found[e].append(answer)
             clock[e] += 1
     for e, steps in clock.items():
-        np.testing.assert_array_equal(np.array(found[e]).reshape(-1), np.array(alone(policy, e, steps)).reshape(-1))
+        np.testing.assert_array_equal(
+            np.array(found[e]).reshape(-1), np.array(alone(policy, e, steps)).reshape(-1)
+        )
 
 
-def test_their_queue_sends_n_action_steps_of_a_chunk_and_begins_anew_with_an_episode(opened: Callable[..., LerobotPolicy]) -> None:
+def test_their_queue_sends_n_action_steps_of_a_chunk_and_begins_anew_with_an_episode(
+    opened: Callable[..., LerobotPolicy],
+) -> None:
     policy = opened(ACT, **THEIRS)
     first = alone(policy, 5, 3)
-    np.testing.assert_array_equal(first[1][0], state_of(5, 0) + np.float32(0.125))  # entry 1 of the chunk of step 0
+    # entry 1 of the chunk of step 0
+    np.testing.assert_array_equal(first[1][0], state_of(5, 0) + np.float32(0.125))
     np.testing.assert_array_equal(first[2][0], state_of(5, 2))  # a new chunk after two
-    np.testing.assert_array_equal(alone(policy, 5, 1)[0][0], state_of(5, 0))  # the same seed again, with one entry left in the queue
+    # the same seed again, with one entry left in the queue
+    np.testing.assert_array_equal(alone(policy, 5, 1)[0][0], state_of(5, 0))
 
 
 @pytest.mark.slow
@@ -136,18 +159,29 @@ def test_chunks_of_ours_are_the_first_entries_of_theirs(opened: Callable[..., Le
     chunks = ask(policy, [(1, 0), (1, 0)], np.stack([state_of(1, 0), state_of(2, 7)]))
     assert chunks.shape == (2, 3, 2)
     assert chunks.dtype == np.float32
-    np.testing.assert_array_equal(chunks[1], state_of(2, 7) + np.float32(0.125) * np.arange(3, dtype=np.float32)[:, None])
+    np.testing.assert_array_equal(
+        chunks[1], state_of(2, 7) + np.float32(0.125) * np.arange(3, dtype=np.float32)[:, None]
+    )
 
 
-def test_a_window_holds_consecutive_steps_and_begins_with_copies_of_the_first(opened: Callable[..., LerobotPolicy]) -> None:
+def test_a_window_holds_consecutive_steps_and_begins_with_copies_of_the_first(
+    opened: Callable[..., LerobotPolicy],
+) -> None:
     policy = opened(DIFFUSION, **WINDOW)
-    np.testing.assert_allclose(ask(policy, [(1, 0)], state_of(1, 0)[None])[0, 0], 1.5 * state_of(1, 0), atol=5e-3)  # noise of 1e-3
+    # noise of 1e-3
+    np.testing.assert_allclose(
+        ask(policy, [(1, 0)], state_of(1, 0)[None])[0, 0], 1.5 * state_of(1, 0), atol=5e-3
+    )
     ask(policy, [(1, 1)], state_of(1, 1)[None], watch=True)
-    np.testing.assert_allclose(ask(policy, [(1, 2)], state_of(1, 2)[None])[0, 0], state_of(1, 2) + 0.5 * state_of(1, 1), atol=5e-3)
+    np.testing.assert_allclose(
+        ask(policy, [(1, 2)], state_of(1, 2)[None])[0, 0], state_of(1, 2) + 0.5 * state_of(1, 1), atol=5e-3
+    )
 
 
 @pytest.mark.parametrize("fields", [WINDOW, THEIRS], ids=["window", "queue"])
-def test_a_step_that_was_left_out_is_refused_and_the_policy_goes_on(opened: Callable[..., LerobotPolicy], fields: dict[str, Any]) -> None:
+def test_a_step_that_was_left_out_is_refused_and_the_policy_goes_on(
+    opened: Callable[..., LerobotPolicy], fields: dict[str, Any]
+) -> None:
     policy = opened(DIFFUSION, **fields)
     ask(policy, [(3, 0)], state_of(3, 0)[None])
     with pytest.raises(UsageError, match="step 5 after step 0"):
@@ -170,7 +204,9 @@ def test_noise_is_of_the_seed_and_step_alone(opened: Callable[..., LerobotPolicy
 
 
 @pytest.mark.slow
-def test_a_type_nobody_knows_runs_one_episode_at_a_time_and_makes_no_chunks_for_us(opened: Callable[..., LerobotPolicy], python: Path, tmp_path: Path) -> None:
+def test_a_type_nobody_knows_runs_one_episode_at_a_time_and_makes_no_chunks_for_us(
+    opened: Callable[..., LerobotPolicy], python: Path, tmp_path: Path
+) -> None:
     policy = opened({"type": "odd"}, **THEIRS)
     ask(policy, [(1, 0)], state_of(1, 0)[None])
     assert ask(policy, [(1, 1)], state_of(1, 1)[None])[0, 0, 0] == 2
@@ -196,20 +232,35 @@ def test_no_executor_runs_on_top_of_theirs(opened: Callable[..., LerobotPolicy],
 def other_convention() -> VectorSpec:
     """Return the arm's joints in radians and fractions, in another order."""
     spec = make_env("arm-pick", image_size=16, render=False).action_spec
-    turned = tuple(reexpressed(d, unit=Unit.RAD if d.unit is Unit.DEG else Unit.FRACTION) for d in spec.dimensions)
+    turned = tuple(
+        reexpressed(d, unit=Unit.RAD if d.unit is Unit.DEG else Unit.FRACTION) for d in spec.dimensions
+    )
     return replace(spec, dimensions=turned[2:] + turned[:2])
 
 
 @pytest.fixture(scope="module")
 def foreign(opened: Callable[..., LerobotPolicy]) -> LerobotPolicy:
     """A policy of other units and sizes, which sees its cameras as one degree each when they are white."""
-    spec, images = other_convention().to_json(), {"wrist": "observation.images.top", "front": "observation.images.side"}
+    spec, images = (
+        other_convention().to_json(),
+        {"wrist": "observation.images.top", "front": "observation.images.side"},
+    )
     checkpoint = {"cameras": ("top", "side"), "width": 6, "look": float(np.pi / 180)}
-    return opened(checkpoint, env="arm-pick", images=images, image_size=48, resize=True, action_spec=spec, state_spec=spec)
+    return opened(
+        checkpoint,
+        env="arm-pick",
+        images=images,
+        image_size=48,
+        resize=True,
+        action_spec=spec,
+        state_spec=spec,
+    )
 
 
 @given(state=st.lists(st.floats(-90, 90, width=32), min_size=5, max_size=5), grip=st.floats(0, 100, width=32))
-def test_a_policy_that_repeats_the_state_repeats_it_in_any_convention(foreign: LerobotPolicy, state: list[float], grip: float) -> None:
+def test_a_policy_that_repeats_the_state_repeats_it_in_any_convention(
+    foreign: LerobotPolicy, state: list[float], grip: float
+) -> None:
     black, given_state = np.zeros((1, 48, 48, 3), np.uint8), np.array([[*state, grip]], dtype=np.float32)
     chunk = foreign.predict({"front": black, "wrist": black}, given_state)
     np.testing.assert_allclose(chunk[0], np.repeat(given_state, 4, axis=0), rtol=1e-5, atol=1e-4)
@@ -219,12 +270,20 @@ def test_each_camera_reaches_its_feature_at_its_size(foreign: LerobotPolicy) -> 
     black = np.zeros((1, 48, 48, 3), np.uint8)
     names = other_convention().names  # side comes first by name, top second
     for camera, dimension in (("front", names[0]), ("wrist", names[1])):
-        chunk = foreign.predict({"front": black, "wrist": black, camera: ~black}, np.zeros((1, 6), np.float32))
-        assert {n: round(float(v), 3) for n, v in zip(foreign.action_spec.names, chunk[0, 0], strict=True) if abs(v) > 1e-3} == {dimension: 1.0}
+        chunk = foreign.predict(
+            {"front": black, "wrist": black, camera: ~black}, np.zeros((1, 6), np.float32)
+        )
+        assert {
+            n: round(float(v), 3)
+            for n, v in zip(foreign.action_spec.names, chunk[0, 0], strict=True)
+            if abs(v) > 1e-3
+        } == {dimension: 1.0}
 
 
 @pytest.mark.slow
-def test_the_instruction_is_the_rollouts_or_the_files_and_never_guessed(opened: Callable[..., LerobotPolicy]) -> None:
+def test_the_instruction_is_the_rollouts_or_the_files_and_never_guessed(
+    opened: Callable[..., LerobotPolicy],
+) -> None:
     reads = {"steps": ("TokenizerProcessorStep",)}
     frames, state = {"onboard": np.zeros((1, 16, 16, 3), np.uint8)}, np.zeros((1, 2), np.float32)
     policy = opened(reads)
@@ -234,7 +293,9 @@ def test_the_instruction_is_the_rollouts_or_the_files_and_never_guessed(opened: 
     assert opened(reads, prompt_text="go").predict_asked(frames, state, [Asked(goal="drive")])[0, 0, 0] == 2
 
 
-def test_rollouts_and_trials_show_every_step_where_the_executor_asks_every_fifth(opened: Callable[..., LerobotPolicy]) -> None:
+def test_rollouts_and_trials_show_every_step_where_the_executor_asks_every_fifth(
+    opened: Callable[..., LerobotPolicy],
+) -> None:
     policy = opened(DIFFUSION, **WINDOW)
     env = make_env("car-goal", image_size=16)
     conditions = [env.factor_space.sample(env.presets["nominal"], np.random.default_rng(s)) for s in (0, 1)]
@@ -243,7 +304,14 @@ def test_rollouts_and_trials_show_every_step_where_the_executor_asks_every_fifth
     theirs = run_group(opened(DIFFUSION, **THEIRS), [env], [70], conditions[:1], "latest")
     assert theirs[0].age.max() == 0
     robot = Still(steps=12)
-    outcome, _ = run_trial(robot, policy, parse_executor("receding(5)"), InitialCondition(seed=9, placements={}), task="drive", max_steps=20)
+    outcome, _ = run_trial(
+        robot,
+        policy,
+        parse_executor("receding(5)"),
+        InitialCondition(seed=9, placements={}),
+        task="drive",
+        max_steps=20,
+    )
     assert outcome.is_success
     assert len(robot.sent) == 12
 
@@ -264,7 +332,12 @@ class Still:
 
     def observe(self) -> RobotObservation:
         t = len(self.sent) / 20
-        return RobotObservation(images={"onboard": np.zeros((16, 16, 3), np.uint8)}, state=np.zeros(2, np.float32), time_s=t, frame_age_s={"onboard": 0.0})
+        return RobotObservation(
+            images={"onboard": np.zeros((16, 16, 3), np.uint8)},
+            state=np.zeros(2, np.float32),
+            time_s=t,
+            frame_age_s={"onboard": 0.0},
+        )
 
     def act(self, action: NDArray[np.float32]) -> AppliedAction:
         self.sent.append(action)
@@ -277,7 +350,9 @@ class Still:
         pass
 
 
-def test_the_stamp_is_the_identity_and_changes_with_everything_that_decides(opened: Callable[..., LerobotPolicy], python: Path, tmp_path: Path) -> None:
+def test_the_stamp_is_the_identity_and_changes_with_everything_that_decides(
+    opened: Callable[..., LerobotPolicy], python: Path, tmp_path: Path
+) -> None:
     saved = save_checkpoint(tmp_path / "saved")
     file = write_file(tmp_path, saved, python)
     seen = {read_any_card(file).hash}
@@ -286,7 +361,9 @@ def test_the_stamp_is_the_identity_and_changes_with_everything_that_decides(open
         lambda: write_file(tmp_path, saved, python, chunk=3),
         lambda: write_file(tmp_path, saved, python, prompt_text="go"),
         lambda: (saved / "model.safetensors").write_bytes(b"others"),
-        lambda: (saved / "policy_preprocessor_step_3_normalizer_processor.safetensors").write_bytes(b"statistics"),
+        lambda: (saved / "policy_preprocessor_step_3_normalizer_processor.safetensors").write_bytes(
+            b"statistics"
+        ),
         lambda: save_checkpoint(saved, step=1.0),
     ):
         change()
@@ -302,31 +379,78 @@ def test_the_stamp_is_the_identity_and_changes_with_everything_that_decides(open
     }
 
 
-INFO = {"fps": 20, "features": {"action": {"names": ["steering.pos", "throttle.vel"]}, "observation.state": {"names": ["steering.pos", "throttle.vel"]}}}
+INFO = {
+    "fps": 20,
+    "features": {
+        "action": {"names": ["steering.pos", "throttle.vel"]},
+        "observation.state": {"names": ["steering.pos", "throttle.vel"]},
+    },
+}
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "fields", "info", "error", "words"),
     [
-        ({}, {"images": {"onboard": "observation.images.front"}}, None, ConventionError, "did you mean|known: observation.images.top"),
+        (
+            {},
+            {"images": {"onboard": "observation.images.front"}},
+            None,
+            ConventionError,
+            "did you mean|known: observation.images.top",
+        ),
         ({"cameras": ("top", "side")}, {}, None, ConventionError, "observation.images.side.*not once"),
         ({"size": 32}, {}, None, ConventionError, "32x32 px.*16x16.*resize"),
         ({"width": 3}, {}, None, ConventionError, "3 numbers, state_spec has 2"),
         ({}, {"executor": None}, None, UsageError, r"config asks for receding\(2\)"),
-        ({"temporal_ensemble_coeff": 0.01, "n_action_steps": 1}, {"executor": None}, None, UsageError, r"config asks for ensemble\(0.01\)"),
+        (
+            {"temporal_ensemble_coeff": 0.01, "n_action_steps": 1},
+            {"executor": None},
+            None,
+            UsageError,
+            r"config asks for ensemble\(0.01\)",
+        ),
         ({}, {**THEIRS, "chunk": 4}, None, UsageError, "set chunk to 1"),
         ({}, {"execution": "both"}, None, UsageError, 'expected "ours"'),
         ({}, {"overrides": {"n_action_steps": 1}}, None, UsageError, "say the executor instead"),
-        ({}, {**THEIRS, "overrides": {"device": "x"}}, None, UsageError, "n_action_steps or temporal_ensemble_coeff"),
+        (
+            {},
+            {**THEIRS, "overrides": {"device": "x"}},
+            None,
+            UsageError,
+            "n_action_steps or temporal_ensemble_coeff",
+        ),
         ({}, {"imges": {}}, None, UsageError, "did you mean 'images'"),
         ({}, {}, {**INFO, "fps": 30}, ConventionError, "30 Hz.*20 Hz"),
-        ({}, {}, {**INFO, "features": {"action": {"names": ["throttle.vel", "steering.pos"]}}}, ConventionError, "another order"),
-        ({}, {}, {**INFO, "features": {"action": {"names": ["a", "throttle.vel"]}}}, ConventionError, "other names"),
-        ({"action_feature_names": ["throttle.vel", "steering.pos"]}, {}, None, ConventionError, "another order"),
+        (
+            {},
+            {},
+            {**INFO, "features": {"action": {"names": ["throttle.vel", "steering.pos"]}}},
+            ConventionError,
+            "another order",
+        ),
+        (
+            {},
+            {},
+            {**INFO, "features": {"action": {"names": ["a", "throttle.vel"]}}},
+            ConventionError,
+            "other names",
+        ),
+        (
+            {"action_feature_names": ["throttle.vel", "steering.pos"]},
+            {},
+            None,
+            ConventionError,
+            "another order",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_starts(
-    tmp_path: Path, checkpoint: dict[str, Any], fields: dict[str, Any], info: Any, error: type[SimgapError], words: str
+    tmp_path: Path,
+    checkpoint: dict[str, Any],
+    fields: dict[str, Any],
+    info: Any,
+    error: type[SimgapError],
+    words: str,
 ) -> None:
     saved = save_checkpoint(tmp_path / "saved", **checkpoint)
     if info is not None:
@@ -341,29 +465,53 @@ def test_what_does_not_fit_is_refused_before_anything_starts(
 def test_names_of_the_data_are_renamed_outright(tmp_path: Path) -> None:
     (tmp_path / "data" / "meta").mkdir(parents=True)
     named = {"names": {"motors": ["s", "t"]}}
-    (tmp_path / "data" / "meta" / "info.json").write_text(json.dumps({"fps": 20, "features": {"action": named, "observation.state": named}}))
-    file = write_file(
-        tmp_path, save_checkpoint(tmp_path / "saved"), tmp_path / "no python here", dataset="data", names={"s": "steering.pos", "t": "throttle.vel"}
+    (tmp_path / "data" / "meta" / "info.json").write_text(
+        json.dumps({"fps": 20, "features": {"action": named, "observation.state": named}})
     )
-    with pytest.raises(MachineError, match="no Python with lerobot"):  # all that can be checked without one holds
+    file = write_file(
+        tmp_path,
+        save_checkpoint(tmp_path / "saved"),
+        tmp_path / "no python here",
+        dataset="data",
+        names={"s": "steering.pos", "t": "throttle.vel"},
+    )
+    # all that can be checked without one holds
+    with pytest.raises(MachineError, match="no Python with lerobot"):
         open_policy(file)
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "fields", "facts", "error", "words"),
     [
-        ({"without": ("observation.state",)}, {}, {}, DataError, r"reads 'observation.state' scaled by MEAN_STD.*statistics of \['action'"),
+        (
+            {"without": ("observation.state",)},
+            {},
+            {},
+            DataError,
+            r"reads 'observation.state' scaled by MEAN_STD.*statistics of \['action'",
+        ),
         ({"without": ("action",)}, {}, {}, DataError, "says 'action' scaled by MIN_MAX"),
         ({}, {}, {"scalers": []}, DataError, "policy_preprocessor.json .* has no normaliser"),
         ({}, {"chunk": 9}, {}, UsageError, "makes 4 entries"),
         ({}, THEIRS, {"is_relative": True}, UsageError, "use execution ours"),
-        ({}, {}, {"fault": "package"}, MachineError, r"'transformers' is required.*pip install 'lerobot\[smolvla\]==0.6.1'"),
+        (
+            {},
+            {},
+            {"fault": "package"},
+            MachineError,
+            r"'transformers' is required.*pip install 'lerobot\[smolvla\]==0.6.1'",
+        ),
         ({}, {}, {"fault": "refuses"}, UsageError, "no such thing"),
         ({}, {}, {"fault": "file"}, DataError, "misses a file of the checkpoint"),
     ],
 )
 def test_what_a_checkpoint_cannot_do_is_said_in_a_line(
-    tmp_path: Path, checkpoint: dict[str, Any], fields: dict[str, Any], facts: dict[str, Any], error: type[SimgapError], words: str
+    tmp_path: Path,
+    checkpoint: dict[str, Any],
+    fields: dict[str, Any],
+    facts: dict[str, Any],
+    error: type[SimgapError],
+    words: str,
 ) -> None:
     saved = save_checkpoint(tmp_path / "saved", **checkpoint)
     if "fault" in facts:
@@ -376,7 +524,9 @@ def test_what_a_checkpoint_cannot_do_is_said_in_a_line(
 def test_numbers_that_are_not_finite_or_of_another_shape_drive_nothing(tmp_path: Path) -> None:
     saved = save_checkpoint(tmp_path / "saved")
     for width, value, error in ((2, np.nan, DataError), (3, 0.0, ConventionError)):
-        policy = open_policy(write_file(tmp_path, saved, fake_worker(tmp_path, saved, width=width, value=str(value))))
+        policy = open_policy(
+            write_file(tmp_path, saved, fake_worker(tmp_path, saved, width=width, value=str(value)))
+        )
         with pytest.raises(error):
             ask(policy, [(1, 0)], state_of(1, 0)[None])
 
@@ -384,10 +534,18 @@ def test_numbers_that_are_not_finite_or_of_another_shape_drive_nothing(tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("checkpoint", "fields", "error", "words"),
-    [({"use_peft": True}, {}, DataError, "an adapter"), ({}, {"device": "cuda"}, MachineError, "this machine has none")],
+    [
+        ({"use_peft": True}, {}, DataError, "an adapter"),
+        ({}, {"device": "cuda"}, MachineError, "this machine has none"),
+    ],
 )
 def test_what_only_the_worker_can_see_is_refused_by_it(
-    python: Path, tmp_path: Path, checkpoint: dict[str, Any], fields: dict[str, Any], error: type[SimgapError], words: str
+    python: Path,
+    tmp_path: Path,
+    checkpoint: dict[str, Any],
+    fields: dict[str, Any],
+    error: type[SimgapError],
+    words: str,
 ) -> None:
     with pytest.raises(error, match=words):
         open_policy(write_file(tmp_path, save_checkpoint(tmp_path / "saved", **checkpoint), python, **fields))
@@ -419,21 +577,31 @@ def test_a_worker_that_fails_in_the_middle_says_why_and_answers_no_more(
     ("line", "error", "words"),
     [
         ("echo 'no message at all, not one'; cat > /dev/null", DataError, "does not speak this protocol"),
-        (r"printf 'sgl1\377\377\377\377\377\377\377\377\377\377\377\377'; cat > /dev/null", DataError, "does not speak this protocol"),
+        (
+            r"printf 'sgl1\377\377\377\377\377\377\377\377\377\377\377\377'; cat > /dev/null",
+            DataError,
+            "does not speak this protocol",
+        ),
         ("echo 'Illegal instruction' >&2; exit 3", MachineError, "ended with code 3: Illegal instruction"),
         ("kill -9 $$", MachineError, "killed by SIGKILL"),
         ("exec sleep 60", MachineError, "no answer within 0.3 s"),
         ("exec yes", DataError, "does not speak this protocol"),
         ("exec cat /dev/zero", DataError, "does not speak this protocol"),
-        pytest.param("exec yes error >&2", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow),
-        pytest.param("exec >&-; exec sleep 60", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow),
+        pytest.param(
+            "exec yes error >&2", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "exec >&-; exec sleep 60", MachineError, "closed its pipe and ran on", marks=pytest.mark.slow
+        ),
         pytest.param("exec <&-; exec sleep 60", MachineError, "the lerobot worker", marks=pytest.mark.slow),
         ("sleep 60 & exit 0", MachineError, "the lerobot worker"),
         ("trap '' TERM INT; while :; do sleep 1; done", MachineError, "no answer within 0.3 s"),
         ("exec cat", DataError, "the lerobot worker"),
     ],
 )
-def test_a_program_that_is_no_worker_is_found_out(tmp_path: Path, line: str, error: type[SimgapError], words: str) -> None:
+def test_a_program_that_is_no_worker_is_found_out(
+    tmp_path: Path, line: str, error: type[SimgapError], words: str
+) -> None:
     impostor = program(tmp_path / "python", f'[ "$2" = "-c" ] && echo 0.6.1 2.11.0 && exit 0; {line}')
     with pytest.raises(error, match=words):
         open_policy(write_file(tmp_path, save_checkpoint(tmp_path / "saved"), impostor, start_timeout_s=0.3))
@@ -448,7 +616,8 @@ def test_a_python_without_lerobot_is_told_how_to_get_one(tmp_path: Path) -> None
 def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
     program = fake_worker(tmp_path, save_checkpoint(tmp_path / "saved"))
     code = (
-        f"from pathlib import Path; import time; from simgap.policies.bridges.lerobot_process import LerobotWorker; w = LerobotWorker(Path({str(program)!r}), "
+        "from pathlib import Path; import time; from simgap.policies.bridges.lerobot_process import"
+        f" LerobotWorker; w = LerobotWorker(Path({str(program)!r}), "
     )
     code += "{'threads': 1}); print(w._child.pid, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -474,7 +643,12 @@ arrays = st.dictionaries(
 )
 
 
-@given(header=st.dictionaries(st.text(max_size=5).filter(lambda k: k != "arrays"), st.integers() | st.text(), max_size=3), arrays=arrays)
+@given(
+    header=st.dictionaries(
+        st.text(max_size=5).filter(lambda k: k != "arrays"), st.integers() | st.text(), max_size=3
+    ),
+    arrays=arrays,
+)
 def test_a_message_arrives_as_it_was_sent(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     prefix, text, *payload = wire.pack(header, arrays)
     assert wire.lengths(prefix) == (len(text), sum(map(len, payload)))
@@ -487,7 +661,11 @@ def test_a_message_arrives_as_it_was_sent(header: dict[str, Any], arrays: dict[s
 
 
 @given(
-    text=st.binary(max_size=60) | st.from_regex(rb'\{"arrays": \[\{"name": "a", "dtype": "[a-z0-9]{1,7}", "shape": \[-?[0-9]{1,20}\]\}\]\}', fullmatch=True),
+    text=st.binary(max_size=60)
+    | st.from_regex(
+        rb'\{"arrays": \[\{"name": "a", "dtype": "[a-z0-9]{1,7}", "shape": \[-?[0-9]{1,20}\]\}\]\}',
+        fullmatch=True,
+    ),
     payload=st.binary(max_size=9),
 )
 def test_bytes_that_are_no_message_are_refused_as_such(text: bytes, payload: bytes) -> None:

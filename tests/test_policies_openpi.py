@@ -22,7 +22,15 @@ from arm_fixtures import SIZE, blind
 from policy_servers import Openpi, bytes_array, serving
 from simgap.cli import main
 from simgap.conventions import Reference, VectorSpec
-from simgap.errors import ConventionError, DataError, MachineError, PolicyFault, SimgapError, TrialFault, UsageError
+from simgap.errors import (
+    ConventionError,
+    DataError,
+    MachineError,
+    PolicyFault,
+    SimgapError,
+    TrialFault,
+    UsageError,
+)
 from simgap.policies import Policy
 from simgap.policies.base import Asked, AskedPolicy, Prefix, ask
 from simgap.policies.bridges.open import KINDS, interface_of, open_policy, read_any_card
@@ -68,7 +76,11 @@ def opened(folder: Path, url: str, **changes: Any) -> OpenpiPolicy:
 def observations(count: int = 1, size: int = SIZE) -> tuple[dict[str, Any], Any, list[Asked]]:
     rng = np.random.default_rng(0)
     images = {c: rng.integers(0, 255, (count, size, size, 3), dtype=np.uint8) for c in ENV.cameras}
-    return images, HOME[None].repeat(count, axis=0) + np.arange(count, dtype=np.float32)[:, None], [Asked(goal="pick the cube", seed=i) for i in range(count)]
+    return (
+        images,
+        HOME[None].repeat(count, axis=0) + np.arange(count, dtype=np.float32)[:, None],
+        [Asked(goal="pick the cube", seed=i) for i in range(count)],
+    )
 
 
 def hold(seen: Any) -> Any:
@@ -93,7 +105,10 @@ def refused(folder: Path, answer: Any, error: type[SimgapError], *words: str, **
 
 
 @given(
-    hnp.arrays(hnp.integer_dtypes() | hnp.floating_dtypes(sizes=(32, 64)) | hnp.unsigned_integer_dtypes(), hnp.array_shapes(min_dims=0, max_dims=4, max_side=5))
+    hnp.arrays(
+        hnp.integer_dtypes() | hnp.floating_dtypes(sizes=(32, 64)) | hnp.unsigned_integer_dtypes(),
+        hnp.array_shapes(min_dims=0, max_dims=4, max_side=5),
+    )
 )
 def test_arrays_come_back_from_the_wire_as_they_went_in_either_dialect(array: Any) -> None:
     for dialect in Dialect:
@@ -117,11 +132,16 @@ def test_any_bytes_at_all_are_either_a_message_or_one_refusal(data: bytes) -> No
 
 @given(st.data())
 def test_a_described_array_that_its_bytes_do_not_hold_is_refused(data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from(["<f4", "<f8", "|u1", "|O", "|V8", "<c8", "f4,f4", "<U4", "M8[s]", "no dtype", 7]))
+    dtype = data.draw(
+        st.sampled_from(["<f4", "<f8", "|u1", "|O", "|V8", "<c8", "f4,f4", "<U4", "M8[s]", "no dtype", 7])
+    )
     shape = data.draw(st.lists(st.integers(-2, 2**40), max_size=9))
     body = data.draw(st.binary(max_size=16))
     try:
-        found = unpack(msgpack.packb({b"__ndarray__": True, b"data": body, b"dtype": dtype, b"shape": shape}), who="noise")
+        found = unpack(
+            msgpack.packb({b"__ndarray__": True, b"data": body, b"dtype": dtype, b"shape": shape}),
+            who="noise",
+        )
     except DataError:
         return
     assert found.nbytes == len(body)
@@ -142,10 +162,21 @@ def test_it_is_a_policy_that_takes_an_instruction_and_goes_on_from_no_prefix(tmp
         assert isinstance(policy, AskedPolicy)
         images, state, asked = observations()
         with pytest.raises(UsageError, match="takes none"):
-            ask(policy, images, state, [replace(asked[0], prefix=Prefix(actions=np.zeros((CHUNK, 6), np.float32), frozen=0, known=0))])
+            ask(
+                policy,
+                images,
+                state,
+                [
+                    replace(
+                        asked[0], prefix=Prefix(actions=np.zeros((CHUNK, 6), np.float32), frozen=0, known=0)
+                    )
+                ],
+            )
 
 
-def test_every_row_is_one_request_in_order_with_our_frames_state_and_instruction_under_their_keys(tmp_path: Path) -> None:
+def test_every_row_is_one_request_in_order_with_our_frames_state_and_instruction_under_their_keys(
+    tmp_path: Path,
+) -> None:
     server = Openpi(hold)
     with serving(server) as url:
         policy = opened(tmp_path, url)
@@ -168,11 +199,19 @@ def test_every_row_is_one_request_in_order_with_our_frames_state_and_instruction
 def test_keys_that_go_inwards_and_channels_first_reach_the_server_so(tmp_path: Path) -> None:
     server = Openpi(lambda seen: np.repeat(seen["state"][None], CHUNK, axis=0))
     with serving(server) as url:
-        policy = opened(tmp_path, url, images={"front": ["images", "cam_high"], "wrist": ["images", "cam_left_wrist"]}, state="state", image_layout="CHW")
+        policy = opened(
+            tmp_path,
+            url,
+            images={"front": ["images", "cam_high"], "wrist": ["images", "cam_left_wrist"]},
+            state="state",
+            image_layout="CHW",
+        )
         images, state, asked = observations()
         policy.predict_asked(images, state, asked)
     assert server.seen[0]["images"]["cam_high"].shape == (3, SIZE, SIZE)
-    np.testing.assert_array_equal(server.seen[0]["images"]["cam_left_wrist"], images["wrist"][0].transpose(2, 0, 1))
+    np.testing.assert_array_equal(
+        server.seen[0]["images"]["cam_left_wrist"], images["wrist"][0].transpose(2, 0, 1)
+    )
 
 
 def turned(reference: Reference) -> VectorSpec:
@@ -182,7 +221,9 @@ def turned(reference: Reference) -> VectorSpec:
 
 
 @pytest.mark.parametrize("reference", [Reference.DELTA, Reference.CHUNK_DELTA])
-def test_differences_in_another_order_are_converted_to_the_env_from_the_observed_state(tmp_path: Path, reference: Reference) -> None:
+def test_differences_in_another_order_are_converted_to_the_env_from_the_observed_state(
+    tmp_path: Path, reference: Reference
+) -> None:
     sent = np.arange(CHUNK * 6, dtype=np.float64).reshape(CHUNK, 6)
     with serving(Openpi(lambda _: sent)) as url:
         policy = opened(tmp_path, url, action_spec=turned(reference).to_json())
@@ -194,9 +235,17 @@ def test_differences_in_another_order_are_converted_to_the_env_from_the_observed
     np.testing.assert_allclose(chunk, moved, rtol=1e-6)
 
 
-def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are_refused(tmp_path: Path) -> None:
+def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are_refused(
+    tmp_path: Path,
+) -> None:
     with serving(Openpi(hold)) as url, pytest.raises(ConventionError, match="name the env"):
-        opened(tmp_path, url, env=..., action_spec=turned(Reference.CHUNK_DELTA).to_json(), state_spec=ENV.state_spec.to_json())
+        opened(
+            tmp_path,
+            url,
+            env=...,
+            action_spec=turned(Reference.CHUNK_DELTA).to_json(),
+            state_spec=ENV.state_spec.to_json(),
+        )
 
 
 # -- what is refused
@@ -208,7 +257,11 @@ def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are
         (np.zeros((CHUNK, 7)), ConventionError, ("(4, 7)", "(4, 6)", "shoulder_pan", "action_spec")),
         (np.zeros((CHUNK + 1, 6)), ConventionError, ("(5, 6)", "(4, 6)", "chunk")),
         (np.zeros(6), ConventionError, ("(6,)", "(4, 6)")),
-        (np.where(np.arange(24).reshape(CHUNK, 6) == 8, np.nan, 0.0), PolicyFault, ("nan", "elbow_flex", "step 1")),
+        (
+            np.where(np.arange(24).reshape(CHUNK, 6) == 8, np.nan, 0.0),
+            PolicyFault,
+            ("nan", "elbow_flex", "step 1"),
+        ),
         (np.full((CHUNK, 6), np.inf), DataError, ("inf",)),
         (np.full((CHUNK, 6), 1e300), PolicyFault, ("shoulder_pan", "step 0", "1e+300")),
         (np.zeros((CHUNK, 6), dtype=bool), DataError, ("dtype bool",)),
@@ -216,12 +269,31 @@ def test_differences_from_the_chunks_start_without_an_env_to_convert_them_to_are
         ({"actions": [[1.0], [1.0, 2.0]]}, DataError, ("no array",)),
         ({"action": bytes_array(np.zeros((CHUNK, 6)))}, DataError, ("'actions'", "['action']")),
         (msgpack.packb([1, 2]), DataError, ("a list",)),
-        ("Traceback (most recent call last):\n  File x\nValueError: no key 'observation/image'", TrialFault, ("ValueError: no key 'observation/image'",)),
+        (
+            "Traceback (most recent call last):\n  File x\nValueError: no key 'observation/image'",
+            TrialFault,
+            ("ValueError: no key 'observation/image'",),
+        ),
         ("", TrialFault, ("an empty error message",)),
         (b"\xc1\xc1\xc1", DataError, ("no msgpack message",)),
         (b"", DataError, ("no msgpack message",)),
-        ({"actions": {b"__ndarray__": True, b"data": pickle.dumps([1]), b"dtype": "|O", b"shape": [1]}}, DataError, ("pickles", "'|O'")),
-        ({"actions": {b"__ndarray__": True, b"data": b"1234", b"dtype": "<f4", b"shape": [1 << 20, 1 << 10]}}, DataError, ("4 bytes",)),
+        (
+            {"actions": {b"__ndarray__": True, b"data": pickle.dumps([1]), b"dtype": "|O", b"shape": [1]}},
+            DataError,
+            ("pickles", "'|O'"),
+        ),
+        (
+            {
+                "actions": {
+                    b"__ndarray__": True,
+                    b"data": b"1234",
+                    b"dtype": "<f4",
+                    b"shape": [1 << 20, 1 << 10],
+                }
+            },
+            DataError,
+            ("4 bytes",),
+        ),
         (lambda s: s.send(msgpack.packb(msgpack.ExtType(5, b"x"))), DataError, ("extension of type 5",)),
         (lambda s: s.close(1011, "broken"), TrialFault, ("lost", "1011")),
     ],
@@ -233,7 +305,14 @@ def test_a_bad_reply_is_one_line_that_names_the_server_the_fault_and_what_was_ex
 
 
 def test_a_huge_reply_is_not_read(tmp_path: Path) -> None:
-    refused(tmp_path, np.zeros((100, 1000)), DataError, "more than 4096 bytes", "largest_reply_bytes", largest_reply_bytes=4096)
+    refused(
+        tmp_path,
+        np.zeros((100, 1000)),
+        DataError,
+        "more than 4096 bytes",
+        "largest_reply_bytes",
+        largest_reply_bytes=4096,
+    )
 
 
 def test_a_late_reply_never_answers_the_next_question(tmp_path: Path) -> None:
@@ -289,11 +368,16 @@ def test_a_field_that_is_said_twice_is_refused_for_only_one_would_be_read(tmp_pa
         ({"dimensions": [{"name": "a", "unit": "deg", "low": float("-inf"), "high": 1}]}, "NaN or infinity"),
         ({"dimensions": [{"name": "a", "unit": "deg", "low": 1, "high": -1}]}, "the lower first"),
         ({"dimensions": [{"name": "a", "unit": "deg", "low": -1, "high": 1}] * 2}, "each name once"),
-        ({"dimensions": [{"name": "a", "unit": "deg", "low": -1, "high": 1, "is_gripper": "false"}]}, "expected true or false"),
+        (
+            {"dimensions": [{"name": "a", "unit": "deg", "low": -1, "high": 1, "is_gripper": "false"}]},
+            "expected true or false",
+        ),
         ({"dimensions": [{"name": None, "unit": "deg", "low": -1, "high": 1}]}, "expected text"),
     ],
 )
-def test_a_convention_of_numbers_that_mean_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_a_convention_of_numbers_that_mean_nothing_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     spec = ENV.action_spec.to_json() | changes
     with pytest.raises((ConventionError, DataError), match=words):
         open_policy(written(tmp_path, "ws://127.0.0.1:9", action_spec=spec))
@@ -317,11 +401,16 @@ def test_nobody_there_is_said_with_the_command_that_starts_a_server(tmp_path: Pa
 
 
 def test_a_server_that_begins_with_something_else_is_not_taken_for_one(tmp_path: Path) -> None:
-    with serving(Openpi(hold, metadata=[1, 2])) as url, pytest.raises(DataError, match="not with a map of metadata"):
+    with (
+        serving(Openpi(hold, metadata=[1, 2])) as url,
+        pytest.raises(DataError, match="not with a map of metadata"),
+    ):
         opened(tmp_path, url)
 
 
-def test_a_key_comes_from_the_environment_goes_to_the_server_and_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_comes_from_the_environment_goes_to_the_server_and_is_kept_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, headers = Openpi(hold), []
 
     def recording(socket: Any) -> None:
@@ -339,7 +428,9 @@ def test_a_key_comes_from_the_environment_goes_to_the_server_and_is_kept_nowhere
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_policy(tmp_path: Path, same: bool) -> None:
+def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_policy(
+    tmp_path: Path, same: bool
+) -> None:
     closing = [True]
 
     def answer(seen: Any) -> Any:
@@ -400,9 +491,13 @@ def test_a_lost_connection_is_made_anew_only_where_allowed_and_only_to_the_same_
         ({"url": "x" * 5000}, "^.{,400}$"),
     ],
 )
-def test_a_policy_file_that_leaves_something_open_is_refused_before_anybody_is_called(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_a_policy_file_that_leaves_something_open_is_refused_before_anybody_is_called(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     with pytest.raises((UsageError, DataError), match=words):
-        open_policy(written(tmp_path, "ws://127.0.0.1:9" if "url" not in changes else changes.pop("url"), **changes))
+        open_policy(
+            written(tmp_path, "ws://127.0.0.1:9" if "url" not in changes else changes.pop("url"), **changes)
+        )
 
 
 def test_observations_of_another_shape_never_leave(tmp_path: Path) -> None:
@@ -410,7 +505,11 @@ def test_observations_of_another_shape_never_leave(tmp_path: Path) -> None:
     images, state, asked = observations()
     with serving(server) as url:
         policy = opened(tmp_path, url)
-        for bad in (({"front": images["front"]}, state), ({c: f[:, :-1] for c, f in images.items()}, state), (images, state[:, :5])):
+        for bad in (
+            ({"front": images["front"]}, state),
+            ({c: f[:, :-1] for c, f in images.items()}, state),
+            (images, state[:, :5]),
+        ):
             with pytest.raises(ConventionError):
                 policy.predict_asked(*bad, asked)
         with pytest.raises(UsageError, match="prompt_text"):
@@ -425,11 +524,15 @@ def test_observations_of_another_shape_never_leave(tmp_path: Path) -> None:
         ("ValueError: out of memory", "out of memory"),  # nobody's action: the trial proves nothing
     ],
 )
-def test_on_a_robot_a_number_that_is_not_finite_is_a_failure_and_a_lost_server_a_void(tmp_path: Path, answer: Any, outcome: str) -> None:
+def test_on_a_robot_a_number_that_is_not_finite_is_a_failure_and_a_lost_server_a_void(
+    tmp_path: Path, answer: Any, outcome: str
+) -> None:
     answers = [None, answer]
     with serving(Openpi(lambda seen: hold(seen) if (found := answers.pop(0)) is None else found)) as url:
         policy = opened(tmp_path, url)
-        found, episode = run_trial(FakeRobot(), policy, parse_executor("whole_chunk"), START, task="pick the cube", max_steps=50)
+        found, episode = run_trial(
+            FakeRobot(), policy, parse_executor("whole_chunk"), START, task="pick the cube", max_steps=50
+        )
     assert found.is_void is (outcome != "not_finite")
     assert outcome in found.detail
     assert episode is not None
@@ -469,11 +572,15 @@ def test_the_stamp_holds_url_metadata_and_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     server = Openpi(hold)
     with serving(server) as url:
         policy = written(tmp_path, url, prompt_text="pick the cube", chunk=CHUNK)
-        code = main(["screen", str(policy), "-n", "2", "--json", "--workers", "1", "--out", str(tmp_path / "screens")])
+        code = main(
+            ["screen", str(policy), "-n", "2", "--json", "--workers", "1", "--out", str(tmp_path / "screens")]
+        )
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     (screen,) = document["screens"]
@@ -484,7 +591,9 @@ def test_a_screen_of_a_served_policy_ends_in_an_honest_verdict(tmp_path: Path, c
     assert len(server.seen) > 10
 
 
-def test_policy_files_race_like_checkpoints_and_one_policy_is_not_raced_against_itself(tmp_path: Path) -> None:
+def test_policy_files_race_like_checkpoints_and_one_policy_is_not_raced_against_itself(
+    tmp_path: Path,
+) -> None:
     with serving(Openpi(hold)) as url:
         paths = []
         for step in ("1000", "2000"):

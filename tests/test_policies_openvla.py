@@ -31,7 +31,9 @@ from simgap.trust import Trust, granted
 from test_data_check_layouts import real
 from vla_fixtures import PROMPT, VOCABULARY, saved, saved_adapter, tiny_model
 
-pytest.importorskip("transformers", reason="the loader is tested with the real transformers: pip install 'simgap[vla]'")
+pytest.importorskip(
+    "transformers", reason="the loader is tested with the real transformers: pip install 'simgap[vla]'"
+)
 pytest.importorskip("peft", reason="adapters are tested with the real PEFT: pip install 'simgap[vla]'")
 
 ENV = blind()
@@ -51,7 +53,9 @@ def test_an_action_comes_back_from_its_token_within_half_an_interval(actions: An
 
 
 @given(ACTIONS)
-def test_tokens_of_what_tokens_mean_are_the_same_tokens_but_for_the_one_beyond_the_last_edge(actions: Any) -> None:
+def test_tokens_of_what_tokens_mean_are_the_same_tokens_but_for_the_one_beyond_the_last_edge(
+    actions: Any,
+) -> None:
     tokens = ActionTokens(vocabulary=32_000)
     ids = tokens.encode(actions)
     np.testing.assert_array_equal(tokens.encode(tokens.decode(ids)), np.maximum(ids, 32_000 - 255))
@@ -67,8 +71,11 @@ def test_a_larger_action_never_has_a_larger_token(a: float, b: float) -> None:
 def test_the_ends_are_the_tokens_that_the_reference_uses() -> None:
     tokens = ActionTokens(vocabulary=32_000)
     np.testing.assert_array_equal(tokens.encode([-1.0, 1.0, -9.0, 9.0]), [31_999, 31_744, 31_999, 31_744])
-    np.testing.assert_allclose(tokens.decode([31_999, 31_745, 31_744]), [-1.0 + 1 / 255, 1.0 - 1 / 255, 1.0 - 1 / 255])
-    np.testing.assert_allclose(tokens.decode([0, 40_000]), [1.0 - 1 / 255, -1.0 + 1 / 255])  # other words: the nearest end, as there
+    np.testing.assert_allclose(
+        tokens.decode([31_999, 31_745, 31_744]), [-1.0 + 1 / 255, 1.0 - 1 / 255, 1.0 - 1 / 255]
+    )
+    # other words: the nearest end, as there
+    np.testing.assert_allclose(tokens.decode([0, 40_000]), [1.0 - 1 / 255, -1.0 + 1 / 255])
     assert not tokens.are_actions([0, 31_743, 32_000]).any()
 
 
@@ -81,7 +88,12 @@ def test_a_vocabulary_without_room_for_the_tokens_is_refused() -> None:
 
 
 def statistics(low: Any, high: Any, mask: Any, key: str = "mine") -> ActionStatistics:
-    return ActionStatistics(unnorm_key=key, low=np.array(low, dtype=float), high=np.array(high, dtype=float), mask=np.array(mask, dtype=bool))
+    return ActionStatistics(
+        unnorm_key=key,
+        low=np.array(low, dtype=float),
+        high=np.array(high, dtype=float),
+        mask=np.array(mask, dtype=bool),
+    )
 
 
 @given(st.data())
@@ -107,8 +119,13 @@ def stored(folder: Path, name: str = "dataset_statistics.json", **sets: Any) -> 
 GOOD = {"q01": [0.0, -1.0], "q99": [1.0, 1.0], "mask": [True, False]}
 
 
-def test_one_data_set_needs_no_key_several_need_one_and_a_wrong_one_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    assert read_action_statistics(stored(tmp_path, libero_spatial_no_noops=GOOD), None).unnorm_key == "libero_spatial_no_noops"
+def test_one_data_set_needs_no_key_several_need_one_and_a_wrong_one_is_answered_with_the_nearest(
+    tmp_path: Path,
+) -> None:
+    assert (
+        read_action_statistics(stored(tmp_path, libero_spatial_no_noops=GOOD), None).unnorm_key
+        == "libero_spatial_no_noops"
+    )
     several = stored(tmp_path, libero_spatial_no_noops=GOOD, bridge_orig=GOOD)
     with pytest.raises(UsageError, match=r"2 data sets.*name the one.*bridge_orig, libero_spatial_no_noops"):
         read_action_statistics(several, None)
@@ -129,7 +146,9 @@ def test_one_data_set_needs_no_key_several_need_one_and_a_wrong_one_is_answered_
         ({"q01": None, "min": [0.0, 0.0], "max": [1.0, 1.0]}, "min and max are no stand-in"),
     ],
 )
-def test_statistics_that_cannot_scale_anything_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_statistics_that_cannot_scale_anything_are_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     path = stored(tmp_path, mine={k: v for k, v in {**GOOD, **changes}.items() if v is not None})
     with pytest.raises(DataError, match=words):
         read_action_statistics(path, None)
@@ -139,9 +158,15 @@ def test_statistics_that_cannot_scale_anything_are_refused(tmp_path: Path, chang
 def seven(low: float = -0.1, high: float = 0.1) -> VectorSpec:
     """Return the convention of end-effector differences with a gripper of 0 closed, 1 open."""
     pose = [
-        Dimension(name=n, unit=Unit.METRE if n in "xyz" else Unit.RAD, low=low, high=high, reference=Reference.DELTA) for n in ("x", "y", "z", "ax", "ay", "az")
+        Dimension(
+            name=n, unit=Unit.METRE if n in "xyz" else Unit.RAD, low=low, high=high, reference=Reference.DELTA
+        )
+        for n in ("x", "y", "z", "ax", "ay", "az")
     ]
-    return VectorSpec(dimensions=(*pose, Dimension(name="gripper", unit=Unit.FRACTION, low=0.0, high=1.0, is_gripper=True)), rate_hz=5.0)
+    return VectorSpec(
+        dimensions=(*pose, Dimension(name="gripper", unit=Unit.FRACTION, low=0.0, high=1.0, is_gripper=True)),
+        rate_hz=5.0,
+    )
 
 
 HEALTHY = statistics([-0.03] * 6 + [0.0], [0.03] * 6 + [1.0], [True] * 6 + [False])
@@ -151,17 +176,35 @@ HEALTHY = statistics([-0.03] * 6 + [0.0], [0.03] * 6 + [1.0], [True] * 6 + [Fals
     ("change", "code", "verdict", "cause"),
     [
         ({}, None, Verdict.OK, Cause.NONE),
-        ({"low": HEALTHY.low[:6], "high": HEALTHY.high[:6], "mask": HEALTHY.mask[:6]}, "width", Verdict.BROKEN, Cause.ACTION_CONVENTION),
-        ({"high": np.where(np.arange(7) == 3, -0.03, HEALTHY.high)}, "constant", Verdict.BROKEN, Cause.JOINT_DEAD),
+        (
+            {"low": HEALTHY.low[:6], "high": HEALTHY.high[:6], "mask": HEALTHY.mask[:6]},
+            "width",
+            Verdict.BROKEN,
+            Cause.ACTION_CONVENTION,
+        ),
+        (
+            {"high": np.where(np.arange(7) == 3, -0.03, HEALTHY.high)},
+            "constant",
+            Verdict.BROKEN,
+            Cause.JOINT_DEAD,
+        ),
         ({"mask": np.ones(7, dtype=bool)}, "scaled_gripper", Verdict.CANNOT_TELL, Cause.NONE),
-        ({"low": HEALTHY.low * 57.3, "high": HEALTHY.high * 57.3}, "beyond_limits", Verdict.BROKEN, Cause.ACTION_SCALE),
+        (
+            {"low": HEALTHY.low * 57.3, "high": HEALTHY.high * 57.3},
+            "beyond_limits",
+            Verdict.BROKEN,
+            Cause.ACTION_SCALE,
+        ),
     ],
 )
 def test_each_planted_fault_of_statistics_gets_its_own_verdict_and_the_healthy_ones_none(
     tmp_path: Path, change: dict[str, Any], code: str | None, verdict: Verdict, cause: Cause
 ) -> None:
     planted = replace(HEALTHY, **change)
-    path = stored(tmp_path, mine={"q01": planted.low.tolist(), "q99": planted.high.tolist(), "mask": planted.mask.tolist()})
+    path = stored(
+        tmp_path,
+        mine={"q01": planted.low.tolist(), "q99": planted.high.tolist(), "mask": planted.mask.tolist()},
+    )
     result = check_action_statistics(path, "mine", seven())
     assert (result.verdict, result.cause) == (verdict, cause), result.sentence
     assert code is None or code in result.numbers["codes"]
@@ -216,7 +259,9 @@ def test_the_published_sets_with_constant_dimensions_under_a_true_mask_are_found
 
 def test_the_gripper_of_libero_is_a_conversion_and_not_a_sign() -> None:
     rlds = Dimension(name="gripper", unit=Unit.FRACTION, low=0.0, high=1.0, is_gripper=True)
-    libero = Dimension(name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False)
+    libero = Dimension(
+        name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False
+    )
     closed_to_open = np.array([[0.0], [0.5], [1.0]])
     of, to = (VectorSpec(dimensions=(d,), rate_hz=20.0) for d in (rlds, libero))
     np.testing.assert_allclose(convert(closed_to_open, of, to), [[1.0], [0.0], [-1.0]])
@@ -263,7 +308,10 @@ def test_the_check_of_a_policy_file_says_what_opening_it_would(
 
 def test_the_middle_of_a_frame_is_nine_tenths_of_its_area() -> None:
     ramp = np.repeat(np.linspace(0, 255, 100)[None, :, None], 100, axis=0).repeat(3, axis=2).astype(np.uint8)
-    plain, cropped = np.asarray(shown(ramp, center_crop=False)), np.asarray(shown(ramp, center_crop=True)).astype(float)
+    plain, cropped = (
+        np.asarray(shown(ramp, center_crop=False)),
+        np.asarray(shown(ramp, center_crop=True)).astype(float),
+    )
     np.testing.assert_array_equal(plain, ramp)
     assert cropped.shape == ramp.shape
     slope = (cropped[50, 90, 0] - cropped[50, 10, 0]) / (float(ramp[50, 90, 0]) - float(ramp[50, 10, 0]))
@@ -287,7 +335,11 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(folder: Path, model: Path | str, **changes: Any) -> Path:
     """Write a policy file for arm-pick with statistics of its whole range."""
     low, high = ENV.action_spec.low.tolist(), ENV.action_spec.high.tolist()
-    stored(folder, mine={"q01": low, "q99": high, "mask": [True] * WIDTH}, other={"q01": low, "q99": high, "mask": [True] * WIDTH})
+    stored(
+        folder,
+        mine={"q01": low, "q99": high, "mask": [True] * WIDTH},
+        other={"q01": low, "q99": high, "mask": [True] * WIDTH},
+    )
     fields: dict[str, Any] = {
         "kind": "openvla",
         "model": str(model),
@@ -314,7 +366,11 @@ def opened(folder: Path, model: Path, **changes: Any) -> OpenvlaPolicy:
 def frames(count: int) -> tuple[dict[str, Any], Any, list[Asked]]:
     rng = np.random.default_rng(3)
     images = {"front": rng.integers(0, 255, (count, SIZE, SIZE, 3), dtype=np.uint8)}
-    return images, np.zeros((count, WIDTH), dtype=np.float32), [Asked(goal="Pick the cube", step=i) for i in range(count)]
+    return (
+        images,
+        np.zeros((count, WIDTH), dtype=np.float32),
+        [Asked(goal="Pick the cube", step=i) for i in range(count)],
+    )
 
 
 def greedy(model: Any, processor: Any, frame: Any, task: str) -> list[int]:
@@ -322,17 +378,23 @@ def greedy(model: Any, processor: Any, frame: Any, task: str) -> list[int]:
     import torch
     from PIL import Image
 
-    inputs = processor(text=PROMPT.replace("{task}", task), images=Image.fromarray(frame), return_tensors="pt")
+    inputs = processor(
+        text=PROMPT.replace("{task}", task), images=Image.fromarray(frame), return_tensors="pt"
+    )
     ids, new = inputs["input_ids"], []
     with torch.no_grad():
         for _ in range(WIDTH):
-            logits = model(input_ids=ids, pixel_values=inputs["pixel_values"], attention_mask=torch.ones_like(ids)).logits[0, -1]
+            logits = model(
+                input_ids=ids, pixel_values=inputs["pixel_values"], attention_mask=torch.ones_like(ids)
+            ).logits[0, -1]
             new.append(int(logits.argmax()))
             ids = torch.cat([ids, torch.tensor([[new[-1]]])], dim=1)
     return new
 
 
-def test_an_action_is_the_unnormalised_reading_of_the_tokens_that_the_model_writes(tmp_path: Path, base: Path) -> None:
+def test_an_action_is_the_unnormalised_reading_of_the_tokens_that_the_model_writes(
+    tmp_path: Path, base: Path
+) -> None:
     policy = opened(tmp_path, base)
     assert isinstance(policy, AskedPolicy)
     images, state, asked = frames(3)
@@ -344,29 +406,41 @@ def test_an_action_is_the_unnormalised_reading_of_the_tokens_that_the_model_writ
     for row in range(3):
         ids = greedy(model, processor, images["front"][row], "pick the cube")
         normalised = np.array([-1.0 + (2 * (VOCABULARY - i) - 1) / 255.0 for i in ids])
-        np.testing.assert_allclose(chunks[row, 0], of.low + 0.5 * (normalised + 1.0) * (of.high - of.low), rtol=1e-5)
+        np.testing.assert_allclose(
+            chunks[row, 0], of.low + 0.5 * (normalised + 1.0) * (of.high - of.low), rtol=1e-5
+        )
     assert len({tuple(c[0]) for c in chunks}) > 1  # what is seen matters
     np.testing.assert_array_equal(policy.predict_asked(images, state, asked), chunks)
     with pytest.raises(UsageError, match="prompt_text"):
         policy.predict(images, state)
 
 
-def test_an_adapter_is_merged_into_the_weights_and_changes_the_policy(tmp_path: Path, base: Path, adapter: Path) -> None:
+def test_an_adapter_is_merged_into_the_weights_and_changes_the_policy(
+    tmp_path: Path, base: Path, adapter: Path
+) -> None:
     import torch
     from peft import PeftModel
 
     merged, processor = openvla_load.load(openvla_load.LoadSpec(model=base, adapter=adapter))
     assert not any("lora" in name for name, _ in merged.named_parameters())
-    beside = PeftModel.from_pretrained(openvla_load.load(openvla_load.LoadSpec(model=base))[0], adapter).eval()
+    beside = PeftModel.from_pretrained(
+        openvla_load.load(openvla_load.LoadSpec(model=base))[0], adapter
+    ).eval()
     images, state, asked = frames(1)
     from PIL import Image
 
-    inputs = processor(text=PROMPT.replace("{task}", "pick the cube"), images=Image.fromarray(images["front"][0]), return_tensors="pt")
+    inputs = processor(
+        text=PROMPT.replace("{task}", "pick the cube"),
+        images=Image.fromarray(images["front"][0]),
+        return_tensors="pt",
+    )
     with torch.no_grad():
         torch.testing.assert_close(merged(**inputs).logits, beside(**inputs).logits, rtol=1e-4, atol=1e-4)
     with_it = opened(tmp_path, base, adapter=str(adapter))
     without = opened(tmp_path, base)
-    assert not np.array_equal(with_it.predict_asked(images, state, asked), without.predict_asked(images, state, asked))
+    assert not np.array_equal(
+        with_it.predict_asked(images, state, asked), without.predict_asked(images, state, asked)
+    )
     assert with_it.stamp_fields()["weights"] != without.stamp_fields()["weights"]
 
 
@@ -405,7 +479,9 @@ def test_a_model_that_stops_early_makes_no_action_of_the_words_before(tmp_path: 
     images, state, asked = frames(1)
     policy = opened(tmp_path, base)
     model, processor = openvla_load.load(openvla_load.LoadSpec(model=base))
-    policy._model.generation_config.eos_token_id = greedy(model, processor, images["front"][0], "pick the cube")[1]
+    policy._model.generation_config.eos_token_id = greedy(
+        model, processor, images["front"][0], "pick the cube"
+    )[1]
     with pytest.raises(DataError, match="tokens where 6 make an action"):
         policy.predict_asked(images, state, asked)
 
@@ -432,7 +508,12 @@ def test_a_model_that_stops_early_makes_no_action_of_the_words_before(tmp_path: 
     ],
 )
 def test_what_can_be_wrong_without_the_weights_is_said_before_they_are_loaded(
-    tmp_path: Path, base: Path, changes: dict[str, Any], error: type[SimgapError], words: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    base: Path,
+    changes: dict[str, Any],
+    error: type[SimgapError],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("simgap.policies.bridges.openvla.load", lambda _: pytest.fail("loaded"))
     with pytest.raises(error, match=words) as caught:
@@ -440,7 +521,9 @@ def test_what_can_be_wrong_without_the_weights_is_said_before_they_are_loaded(
     assert "\n" not in str(caught.value)
 
 
-def test_tokens_counted_from_another_vocabulary_than_the_tokenizers_are_refused_unless_said(tmp_path: Path, base: Path) -> None:
+def test_tokens_counted_from_another_vocabulary_than_the_tokenizers_are_refused_unless_said(
+    tmp_path: Path, base: Path
+) -> None:
     copy = shutil.copytree(base, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"pad_to_multiple_of": 1}))
@@ -451,16 +534,21 @@ def test_tokens_counted_from_another_vocabulary_than_the_tokenizers_are_refused_
     np.testing.assert_array_equal(said, opened(tmp_path, base).predict_asked(images, state, asked))
 
 
-def test_a_checkpoints_own_code_runs_only_where_that_was_asked_for(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoints_own_code_runs_only_where_that_was_asked_for(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     copy = shutil.copytree(base, tmp_path / "own")
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModelForVision2Seq": "modeling_own.OwnForActions"}}))
+    (copy / "config.json").write_text(
+        json.dumps(config | {"auto_map": {"AutoModelForVision2Seq": "modeling_own.OwnForActions"}})
+    )
     marker = tmp_path / "ran"
     (copy / "modeling_own.py").write_text(
-        f"from pathlib import Path\n\nfrom transformers import LlavaForConditionalGeneration\n\nPath({str(marker)!r}).touch()\n\n\n"
-        "OwnForActions = LlavaForConditionalGeneration\n"
+        "from pathlib import Path\n\nfrom transformers import"
+        f" LlavaForConditionalGeneration\n\nPath({str(marker)!r}).touch()\n\n\nOwnForActions ="
+        " LlavaForConditionalGeneration\n"
     )
     with pytest.raises(UsageError, match="read that code, then set trust_remote_code"):
         opened(tmp_path, copy)
@@ -472,7 +560,9 @@ def test_a_checkpoints_own_code_runs_only_where_that_was_asked_for(tmp_path: Pat
         policy = opened(tmp_path, copy, trust_remote_code=True)
     assert marker.exists()
     images, state, asked = frames(1)
-    np.testing.assert_array_equal(policy.predict_asked(images, state, asked), opened(tmp_path, base).predict_asked(images, state, asked))
+    np.testing.assert_array_equal(
+        policy.predict_asked(images, state, asked), opened(tmp_path, base).predict_asked(images, state, asked)
+    )
     (copy / "modeling_own.py").write_text("import timm_that_nobody_has\n")
     with granted(Trust(any_code=True)), pytest.raises(MachineError, match="timm_that_nobody_has"):
         opened(tmp_path, copy, trust_remote_code=True)
@@ -484,7 +574,9 @@ def test_weights_that_the_library_would_make_up_are_an_error(tmp_path: Path, bas
     torn = shutil.copytree(base, tmp_path / "torn")
     weights = load_file(torn / "model.safetensors")
     gone = next(k for k in sorted(weights) if k.endswith("q_proj.weight"))
-    save_file({k: v for k, v in weights.items() if k != gone}, torn / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {k: v for k, v in weights.items() if k != gone}, torn / "model.safetensors", metadata={"format": "pt"}
+    )
     with pytest.raises(DataError, match=r"lacks 1 weights of its model.*would make them up"):
         opened(tmp_path, torn)
 
@@ -503,30 +595,50 @@ def test_weights_in_a_pickle_are_not_opened(tmp_path: Path, base: Path, adapter:
         opened(tmp_path, base, adapter=str(other))
 
 
-def test_an_adapter_for_another_model_is_refused_where_peft_only_warns(tmp_path: Path, base: Path, adapter: Path) -> None:
+def test_an_adapter_for_another_model_is_refused_where_peft_only_warns(
+    tmp_path: Path, base: Path, adapter: Path
+) -> None:
     from safetensors.torch import load_file, save_file
 
     other = shutil.copytree(adapter, tmp_path / "other")
     weights = load_file(other / "adapter_model.safetensors")
-    save_file({k.replace("layers.0", "layers.7"): v for k, v in weights.items()}, other / "adapter_model.safetensors")
-    with pytest.raises(DataError, match="give the model it was trained on"), pytest.warns(UserWarning, match="missing adapter keys"):
+    save_file(
+        {k.replace("layers.0", "layers.7"): v for k, v in weights.items()},
+        other / "adapter_model.safetensors",
+    )
+    with (
+        pytest.raises(DataError, match="give the model it was trained on"),
+        pytest.warns(UserWarning, match="missing adapter keys"),
+    ):
         opened(tmp_path, base, adapter=str(other))
 
 
-def test_a_library_that_is_not_installed_is_named_with_its_pip_line(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_installed_is_named_with_its_pip_line(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str) -> Any:
         raise ImportError(name)
 
     monkeypatch.setattr(openvla_load.importlib, "import_module", absent)
-    with pytest.raises(MachineError, match=r"transformers, which is not installed; pip install 'simgap\[vla\]'"):
+    with pytest.raises(
+        MachineError, match=r"transformers, which is not installed; pip install 'simgap\[vla\]'"
+    ):
         openvla_load.load(openvla_load.LoadSpec(model=base))
 
 
 @pytest.mark.slow
-def test_such_a_policy_is_screened_by_its_policy_file(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_such_a_policy_is_screened_by_its_policy_file(
+    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     policy = written(tmp_path, base, executor="latest")
-    code = main(["screen", str(policy), "-n", "1", "--json", "--workers", "0", "--out", str(tmp_path / "screens")])
+    code = main(
+        ["screen", str(policy), "-n", "1", "--json", "--workers", "0", "--out", str(tmp_path / "screens")]
+    )
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     assert document["policy"] == read_any_card(policy).hash
-    assert (document["screens"][0]["successes"], document["screens"][0]["n"], document["screens"][0]["verdict"]) == (0, 1, "undecided")
+    assert (
+        document["screens"][0]["successes"],
+        document["screens"][0]["n"],
+        document["screens"][0]["verdict"],
+    ) == (0, 1, "undecided")

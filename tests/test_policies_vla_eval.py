@@ -34,9 +34,18 @@ IMAGES = {c: np.zeros((1, SIZE, SIZE, 3), dtype=np.uint8) for c in ENV.cameras}
 class Server:
     """A model server: greets, keeps a step counter a connection that ``episode_start`` clears, and answers what it is told to."""
 
-    def __init__(self, answer: Callable[[Any, int], Any] | None = None, greeting: dict[str, Any] | None = None) -> None:
-        self.greeting = {"harness_version": "0.8.0", "protocol_version": 1, "model_server": "Fake", "capabilities": {}} | (greeting or {})
-        self.answer = answer or (lambda payload, step: np.repeat(payload["states"][None] + step, CHUNK, axis=0))
+    def __init__(
+        self, answer: Callable[[Any, int], Any] | None = None, greeting: dict[str, Any] | None = None
+    ) -> None:
+        self.greeting = {
+            "harness_version": "0.8.0",
+            "protocol_version": 1,
+            "model_server": "Fake",
+            "capabilities": {},
+        } | (greeting or {})
+        self.answer = answer or (
+            lambda payload, step: np.repeat(payload["states"][None] + step, CHUNK, axis=0)
+        )
         self.log: list[list[tuple[str, Any]]] = []
         """For every connection what came, in order."""
 
@@ -114,7 +123,15 @@ def test_greeting_start_and_observations_come_in_the_protocols_order_and_form(tm
         one(policy, 5, 0)
     np.testing.assert_allclose(chunk, STATE.repeat(CHUNK, axis=0))
     (log,) = server.log
-    assert kinds(log) == ["hello", "episode_start", "observation", "observation", "episode_end", "episode_start", "observation"]
+    assert kinds(log) == [
+        "hello",
+        "episode_start",
+        "observation",
+        "observation",
+        "episode_end",
+        "episode_start",
+        "observation",
+    ]
     assert log[0][1]["protocol_version"] == 1
     assert log[1][1] == {"task": {"name": "pick the cube"}}
     sent = log[2][1]
@@ -123,16 +140,22 @@ def test_greeting_start_and_observations_come_in_the_protocols_order_and_form(tm
     np.testing.assert_array_equal(sent["states"], STATE[0])
 
 
-def test_episodes_that_run_at_once_have_a_connection_each_and_never_see_each_others_steps(tmp_path: Path) -> None:
+def test_episodes_that_run_at_once_have_a_connection_each_and_never_see_each_others_steps(
+    tmp_path: Path,
+) -> None:
     server = Server()
     with serving(server) as url:
         policy = opened(tmp_path, url)
-        found = {(seed, step): float(one(policy, seed, step)[0, 0]) for step in range(3) for seed in (7, 8, 9)}
+        found = {
+            (seed, step): float(one(policy, seed, step)[0, 0]) for step in range(3) for seed in (7, 8, 9)
+        }
     assert found == {(seed, step): float(step) for step in range(3) for seed in (7, 8, 9)}
     assert [kinds(log) for log in server.log] == [["hello", "episode_start", *["observation"] * 3]] * 3
 
 
-def test_a_new_episode_takes_the_connection_that_is_silent_longest_when_no_more_are_allowed(tmp_path: Path) -> None:
+def test_a_new_episode_takes_the_connection_that_is_silent_longest_when_no_more_are_allowed(
+    tmp_path: Path,
+) -> None:
     server = Server()
     with serving(server) as url:
         policy = opened(tmp_path, url, sessions=2)
@@ -176,19 +199,45 @@ def test_prediction_without_an_episode_begins_one_for_every_row(tmp_path: Path) 
         (np.zeros(6), ConventionError, ("(6,)", "(3, 6)")),
         (np.zeros((CHUNK, 7)), ConventionError, ("(3, 7)", "(3, 6)")),
         (np.full((CHUNK, 6), np.nan), DataError, ("nan", "shoulder_pan")),
-        (lambda s: Server.packed("error", {"error": "observation_failed: KeyError: 'states'"}, s), TrialFault, ("KeyError: 'states'",)),
-        (lambda s: Server.packed("action", {"actions": [[0.0] * 6] * CHUNK}, s + 1), DataError, ("answered question", "another moment")),
+        (
+            lambda s: Server.packed("error", {"error": "observation_failed: KeyError: 'states'"}, s),
+            TrialFault,
+            ("KeyError: 'states'",),
+        ),
+        (
+            lambda s: Server.packed("action", {"actions": [[0.0] * 6] * CHUNK}, s + 1),
+            DataError,
+            ("answered question", "another moment"),
+        ),
         (lambda s: Server.packed("hello", {}, s), DataError, ("'hello' where 'action'",)),
         (lambda s: Server.packed("shutdown", {}, s), DataError, ("no message of the protocol",)),
         (lambda s: Server.packed("action", [1], s), DataError, ("no message of the protocol",)),
-        (lambda s: Server.packed("action", {"actions": [[0.0] * 6] * CHUNK, "terminate_episode": True}, s), DataError, ("only the judge",)),
-        (lambda s: Server.packed("action", {"actions": {"__ndarray__": True, "data": b"x", "dtype": "|O", "shape": [1]}}, s), DataError, ("pickles",)),
-        (lambda s: Server.packed("action", {"actions": {"__image__": True, "format": "png", "data": b""}}, s), DataError, ("encoded image",)),
+        (
+            lambda s: Server.packed("action", {"actions": [[0.0] * 6] * CHUNK, "terminate_episode": True}, s),
+            DataError,
+            ("only the judge",),
+        ),
+        (
+            lambda s: Server.packed(
+                "action", {"actions": {"__ndarray__": True, "data": b"x", "dtype": "|O", "shape": [1]}}, s
+            ),
+            DataError,
+            ("pickles",),
+        ),
+        (
+            lambda s: Server.packed(
+                "action", {"actions": {"__image__": True, "format": "png", "data": b""}}, s
+            ),
+            DataError,
+            ("encoded image",),
+        ),
         ("not a protocol of text", TrialFault, ("not a protocol of text",)),
         (b"\xc1", DataError, ("no msgpack",)),
     ],
 )
-def test_a_bad_answer_is_one_line_that_names_the_server_and_the_fault(tmp_path: Path, answer: Any, error: type[SimgapError], words: tuple[str, ...]) -> None:
+def test_a_bad_answer_is_one_line_that_names_the_server_and_the_fault(
+    tmp_path: Path, answer: Any, error: type[SimgapError], words: tuple[str, ...]
+) -> None:
     with serving(Server(lambda *_: answer)) as url:
         policy = opened(tmp_path, url)
         with pytest.raises(error) as caught:
@@ -199,7 +248,9 @@ def test_a_bad_answer_is_one_line_that_names_the_server_and_the_fault(tmp_path: 
         assert word in str(caught.value), str(caught.value)
 
 
-def test_after_an_error_the_connection_is_not_used_again_because_an_answer_may_still_come(tmp_path: Path) -> None:
+def test_after_an_error_the_connection_is_not_used_again_because_an_answer_may_still_come(
+    tmp_path: Path,
+) -> None:
     server = Server(lambda *_: lambda s: Server.packed("error", {"error": "episode_start_failed: x"}, s - 1))
     with serving(server) as url:
         policy = opened(tmp_path, url, reconnects=1)
@@ -239,25 +290,63 @@ def test_nobody_there_is_said_with_the_command_that_starts_a_server(tmp_path: Pa
 
 
 def declared(*components: tuple[str, int, str]) -> dict[str, Any]:
-    return {"action_spec": {name: {"name": name, "dims": dims, "format": form} for name, dims, form in components}}
+    return {
+        "action_spec": {name: {"name": name, "dims": dims, "format": form} for name, dims, form in components}
+    }
 
 
 @pytest.mark.parametrize(
     ("greeting", "changes", "words"),
     [
-        (declared(("position", 3, "delta_xyz"), ("gripper", 1, "raw")), {}, "declares actions of 4 numbers .*the file says 6"),
-        (declared(("position", 3, "delta_xyz"), ("rest", 3, "raw")), {}, "delta_xyz.*absolute.*set reference to delta"),
-        (declared(("joints", 5, "raw"), ("gripper", 1, "binary_close_positive")), {}, "closed at the low end.*set opens_high to false"),
-        (declared(("gripper", 1, "binary_close_negative"), ("joints", 5, "raw")), {}, "correct is_gripper or the order"),
-        (declared(("joints", 5, "raw"), ("rotation", 1, "axis_angle")), {}, "correct is_gripper or the order"),
+        (
+            declared(("position", 3, "delta_xyz"), ("gripper", 1, "raw")),
+            {},
+            "declares actions of 4 numbers .*the file says 6",
+        ),
+        (
+            declared(("position", 3, "delta_xyz"), ("rest", 3, "raw")),
+            {},
+            "delta_xyz.*absolute.*set reference to delta",
+        ),
+        (
+            declared(("joints", 5, "raw"), ("gripper", 1, "binary_close_positive")),
+            {},
+            "closed at the low end.*set opens_high to false",
+        ),
+        (
+            declared(("gripper", 1, "binary_close_negative"), ("joints", 5, "raw")),
+            {},
+            "correct is_gripper or the order",
+        ),
+        (
+            declared(("joints", 5, "raw"), ("rotation", 1, "axis_angle")),
+            {},
+            "correct is_gripper or the order",
+        ),
         (declared(("joints", 6, "raw")), {"components": ["joint"]}, "did you mean 'joints'"),
         ({"action_spec": {"joints": {"dims": "six", "format": "raw"}}}, {}, "cannot be read"),
         ({"action_spec": [1]}, {}, "cannot be read"),
-        ({"observation_spec": {"language": {"dims": 0, "format": "language"}}}, {"prompt": None}, "set prompt to its key"),
-        ({"observation_spec": {"state": {"dims": 8, "format": "eef_pos3_axisangle3_gripper2"}}}, {}, "of 8 numbers, and the policy file sends 6"),
-        ({"observation_spec": {"state": {"dims": 6, "format": "joint_positions"}}}, {"state": None}, "sends no state"),
+        (
+            {"observation_spec": {"language": {"dims": 0, "format": "language"}}},
+            {"prompt": None},
+            "set prompt to its key",
+        ),
+        (
+            {"observation_spec": {"state": {"dims": 8, "format": "eef_pos3_axisangle3_gripper2"}}},
+            {},
+            "of 8 numbers, and the policy file sends 6",
+        ),
+        (
+            {"observation_spec": {"state": {"dims": 6, "format": "joint_positions"}}},
+            {"state": None},
+            "sends no state",
+        ),
         ({"observation_params": {"send_state": True}}, {"state": None}, "send_state"),
-        ({"observation_spec": {"image": {"dims": 0, "format": "rgb_hwc_uint8"}}}, {"image_layout": "CHW"}, "set image_layout to HWC"),
+        (
+            {"observation_spec": {"image": {"dims": 0, "format": "rgb_hwc_uint8"}}},
+            {"image_layout": "CHW"},
+            "set image_layout to HWC",
+        ),
     ],
 )
 def test_what_the_server_declares_is_held_against_the_policy_file_and_a_difference_stops_the_run(
@@ -269,8 +358,17 @@ def test_what_the_server_declares_is_held_against_the_policy_file_and_a_differen
 
 def test_declarations_that_agree_or_leave_open_are_accepted(tmp_path: Path) -> None:
     agreeing = declared(("gripper", 1, "binary_close_negative"), ("joints", 5, "some_words_of_their_own"))
-    reading = {"observation_spec": {"state": {"dims": 6, "format": "joint_positions"}, "image": {"dims": 0, "format": "rgb_hwc_uint8"}}}
-    for greeting, changes in ((agreeing | reading, {"components": ["joints", "gripper"]}), (declared(("everything", 0, "raw")), {}), ({}, {})):
+    reading = {
+        "observation_spec": {
+            "state": {"dims": 6, "format": "joint_positions"},
+            "image": {"dims": 0, "format": "rgb_hwc_uint8"},
+        }
+    }
+    for greeting, changes in (
+        (agreeing | reading, {"components": ["joints", "gripper"]}),
+        (declared(("everything", 0, "raw")), {}),
+        ({}, {}),
+    ):
         with serving(Server(greeting=greeting)) as url:
             assert one(opened(tmp_path, url, **changes), 0, 0).shape == (CHUNK, 6)
 
@@ -295,7 +393,10 @@ def test_a_gripper_that_closes_at_the_high_end_is_turned_for_an_env_whose_opens_
     dimensions = [replace(d, opens_high=False) if d.is_gripper else d for d in ENV.action_spec.dimensions]
     spec = VectorSpec(dimensions=tuple(dimensions), rate_hz=ENV.action_spec.rate_hz).to_json()
     with serving(
-        Server(lambda payload, _: np.repeat(payload["states"][None], CHUNK, axis=0), declared(("joints", 5, "raw"), ("gripper", 1, "binary_close_positive")))
+        Server(
+            lambda payload, _: np.repeat(payload["states"][None], CHUNK, axis=0),
+            declared(("joints", 5, "raw"), ("gripper", 1, "binary_close_positive")),
+        )
     ) as url:
         chunk = one(opened(tmp_path, url, action_spec=spec), 0, 0)
     np.testing.assert_allclose(chunk[0], [*STATE[0, :5], 100.0 - STATE[0, 5]], rtol=1e-6)
@@ -304,12 +405,16 @@ def test_a_gripper_that_closes_at_the_high_end_is_turned_for_an_env_whose_opens_
 # -- the verbs
 
 
-def test_a_screen_keeps_episodes_apart_and_ends_in_an_honest_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_screen_keeps_episodes_apart_and_ends_in_an_honest_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     server = Server()
     with serving(server) as url:
         policy = written(tmp_path, url)
         card = read_any_card(policy)
-        code = main(["screen", str(policy), "-n", "2", "--json", "--workers", "0", "--out", str(tmp_path / "screens")])
+        code = main(
+            ["screen", str(policy), "-n", "2", "--json", "--workers", "0", "--out", str(tmp_path / "screens")]
+        )
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     assert document["policy"] == card.hash

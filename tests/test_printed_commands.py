@@ -21,7 +21,22 @@ ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"\bsimgap ([a-z]+)\b([^`\"\n;]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 NOT_VERBS = {
-    *("is", "has", "says", "writes", "reads", "takes", "itself", "gets", "turns", "runs", "wrote", "knows", "shows", "and"),
+    *(
+        "is",
+        "has",
+        "says",
+        "writes",
+        "reads",
+        "takes",
+        "itself",
+        "gets",
+        "turns",
+        "runs",
+        "wrote",
+        "knows",
+        "shows",
+        "and",
+    ),
     *("of", "tries", "needs", "reports", "starts", "version", "never"),
 }
 """Words that follow our name where a sentence speaks of it."""
@@ -33,9 +48,14 @@ def texts_of(source: str) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "VALUE" for part in node.values)
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "VALUE" for part in node.values
+            )
         elif isinstance(node, ast.List | ast.Tuple):
-            words = [e.value if isinstance(e, ast.Constant) and isinstance(e.value, str) else "VALUE" for e in node.elts]
+            words = [
+                e.value if isinstance(e, ast.Constant) and isinstance(e.value, str) else "VALUE"
+                for e in node.elts
+            ]
             if words[:1] == ["simgap"]:
                 yield " ".join(words)
 
@@ -64,9 +84,14 @@ def printed() -> list[tuple[str, str, frozenset[str]]]:
     found = set()
     for file in sorted((ROOT / "src").rglob("*.py")):
         for text in texts_of(file.read_text()):
-            found |= {(str(file.relative_to(ROOT)), verb, frozenset(options)) for verb, options in commands_in(text)}
+            found |= {
+                (str(file.relative_to(ROOT)), verb, frozenset(options)) for verb, options in commands_in(text)
+            }
     for file in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        found |= {(str(file.relative_to(ROOT)), verb, frozenset(options)) for verb, options in commands_in(file.read_text())}
+        found |= {
+            (str(file.relative_to(ROOT)), verb, frozenset(options))
+            for verb, options in commands_in(file.read_text())
+        }
     return sorted((f, v, o) for f, v, o in found if v not in NOT_VERBS)
 
 
@@ -114,7 +139,8 @@ def test_each_next_step_works_in_the_situation_that_prints_it(
     selected = run(trained["next"], "-n", "16", "--report-n", "16")
     from simgap.cli.select import _next
 
-    for document in (selected, selected | {"is_clean": True}):  # as it came out, and as it would with a policy that works
+    # as it came out, and as it would with a policy that works
+    for document in (selected, selected | {"is_clean": True}):
         following = _next(document)
         if following.startswith("simgap "):
             assert run(following, "-n", "1", "--gap", "none")["n"] == 1

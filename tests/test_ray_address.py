@@ -43,12 +43,31 @@ def test_a_dead_address_is_one_line_at_once(scheme: str) -> None:
 
 
 def test_a_verb_says_it_with_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "arm-pick", "-n", "1", "--size", "48", "--out", str(tmp_path / "d"), "--ray", "127.0.0.1:1", "--quiet"]) == 3
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "1",
+                "--size",
+                "48",
+                "--out",
+                str(tmp_path / "d"),
+                "--ray",
+                "127.0.0.1:1",
+                "--quiet",
+            ]
+        )
+        == 3
+    )
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\x00"])
-def test_something_else_that_listens_is_no_cluster(listener: socket.socket, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_else_that_listens_is_no_cluster(
+    listener: socket.socket, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("simgap.compute.ray._ANSWER_S", 0.3)
     with pytest.raises(MachineError, match="no Ray cluster answers"):
         require_answer(answering(listener, said))
@@ -58,7 +77,9 @@ def test_what_begins_as_grpc_does_is_left_to_ray(listener: socket.socket) -> Non
     require_answer(answering(listener, b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00"))
 
 
-def test_auto_means_the_cluster_that_was_started_last_here_which_may_be_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_means_the_cluster_that_was_started_last_here_which_may_be_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     require_answer("auto")
@@ -68,7 +89,10 @@ def test_auto_means_the_cluster_that_was_started_last_here_which_may_be_dead(tmp
         require_answer("auto")
 
 
-@pytest.mark.parametrize("address", ["x", "127.0.0.1", "127.0.0.1:99999", "ray://", "ray://[::1", "host:port", "http://localhost:80"])
+@pytest.mark.parametrize(
+    "address",
+    ["x", "127.0.0.1", "127.0.0.1:99999", "ray://", "ray://[::1", "host:port", "http://localhost:80"],
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises((UsageError, MachineError)) as caught:
         require_answer(address)

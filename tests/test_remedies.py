@@ -26,8 +26,14 @@ from test_pains_data_format import arm
 
 
 def test_commands_are_found_in_sentences() -> None:
-    text = "look (or =x); say it once: simgap data info 'a b' --is '*=deg; no' --save-map (or =rad); then `simgap trial` and simgap data check x."
-    assert printed_commands(text) == [["data", "info", "a b", "--is", "*=deg; no", "--save-map"], ["data", "check", "x"]]
+    text = (
+        "look (or =x); say it once: simgap data info 'a b' --is '*=deg; no' --save-map (or =rad); then"
+        " `simgap trial` and simgap data check x."
+    )
+    assert printed_commands(text) == [
+        ["data", "info", "a b", "--is", "*=deg; no", "--save-map"],
+        ["data", "check", "x"],
+    ]
 
 
 # --- what check prints ---------------------------------------------------------------------------------------------------
@@ -39,14 +45,23 @@ def _foreign(root: Path) -> Path:
 
 def _renamed(root: Path) -> Path:
     _foreign(root)
-    edit_json(root / "meta" / "info.json", lambda info: info["features"]["action"].update(names=[f"leader_{k}" for k in "abcdef"]))
-    edit_json(root / "meta" / "info.json", lambda info: info["features"]["observation.state"].update(names=[f"follower_{k}" for k in "abcdef"]))
+    edit_json(
+        root / "meta" / "info.json",
+        lambda info: info["features"]["action"].update(names=[f"leader_{k}" for k in "abcdef"]),
+    )
+    edit_json(
+        root / "meta" / "info.json",
+        lambda info: info["features"]["observation.state"].update(names=[f"follower_{k}" for k in "abcdef"]),
+    )
     return root
 
 
 def _strangers(root: Path) -> Path:
     _foreign(root)
-    edit_json(root / "meta" / "info.json", lambda info: info["features"]["action"].update(names=[f"u{k}" for k in range(6)]))
+    edit_json(
+        root / "meta" / "info.json",
+        lambda info: info["features"]["action"].update(names=[f"u{k}" for k in range(6)]),
+    )
     return root
 
 
@@ -56,7 +71,12 @@ def _stamped(root: Path, stamps: Callable[[np.ndarray, int], np.ndarray]) -> Pat
         path = root / data_path(k)
         table = pq.read_table(path).drop_columns(["time_s"])
         values = stamps(np.arange(140) / 20.0, k)
-        pq.write_table(table.set_column(table.column_names.index("timestamp"), "timestamp", pa.array(values.astype(np.float32))), path)
+        pq.write_table(
+            table.set_column(
+                table.column_names.index("timestamp"), "timestamp", pa.array(values.astype(np.float32))
+            ),
+            path,
+        )
     return root
 
 
@@ -79,10 +99,17 @@ def _damaged(root: Path) -> Path:
 def _openpi(root: Path) -> Path:
     _foreign(root)
     info = root / "meta" / "info.json"
-    info.write_text(info.read_text().replace('"observation.state"', '"state"').replace('"action"', '"actions"'))
+    info.write_text(
+        info.read_text().replace('"observation.state"', '"state"').replace('"action"', '"actions"')
+    )
     for k in range(4):
         table = pq.read_table(root / data_path(k))
-        pq.write_table(table.rename_columns([{"observation.state": "state", "action": "actions"}.get(n, n) for n in table.column_names]), root / data_path(k))
+        pq.write_table(
+            table.rename_columns(
+                [{"observation.state": "state", "action": "actions"}.get(n, n) for n in table.column_names]
+            ),
+            root / data_path(k),
+        )
     return root
 
 
@@ -109,8 +136,12 @@ CHECKED: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(CHECKED, ("units of an arm", "float32 dates", "a tub stamped when written")))
-def test_a_command_that_the_check_prints_works_and_its_finding_is_gone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", thinned(CHECKED, ("units of an arm", "float32 dates", "a tub stamped when written"))
+)
+def test_a_command_that_the_check_prints_works_and_its_finding_is_gone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     build, code = CHECKED[name]
     root = build(tmp_path / "d")
@@ -135,7 +166,12 @@ def _refusal(*words: str | Path, capsys: pytest.CaptureFixture[str]) -> str:
 def merged_at_last(paths: list[Path], out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> int:
     """Merge; where that is refused, do what the refusal says and try again. Returns how often that was."""
     for attempt in range(9):
-        if main(["data", "merge", *map(str, paths), *options, "--out", str(out), "--workers", "0", "--quiet"]) == 0:
+        if (
+            main(
+                ["data", "merge", *map(str, paths), *options, "--out", str(out), "--workers", "0", "--quiet"]
+            )
+            == 0
+        ):
             return attempt
         said = capsys.readouterr().err
         commands = printed_commands(said)
@@ -160,7 +196,10 @@ def _misspelt(root: Path) -> Path:
     recording = clean(episodes=3)
     write(root, recording, is_ours=False)
     for key in ("action", "observation.state"):
-        edit_json(root / "meta" / "info.json", lambda info, key=key: info["features"][key]["names"].__setitem__(2, "elbow_flx.pos"))
+        edit_json(
+            root / "meta" / "info.json",
+            lambda info, key=key: info["features"][key]["names"].__setitem__(2, "elbow_flx.pos"),
+        )
     return root
 
 
@@ -211,7 +250,9 @@ MERGED: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
 
 
 @pytest.mark.parametrize("name", thinned(MERGED, ("two tubs", "a unit and none")))
-def test_what_a_refused_merge_prints_leads_to_a_merge(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_refused_merge_prints_leads_to_a_merge(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, other = MERGED[name]
     attempts = merged_at_last([one(tmp_path / "a"), other(tmp_path / "b")], tmp_path / "m", capsys)
     assert attempts >= 1
@@ -219,31 +260,72 @@ def test_what_a_refused_merge_prints_leads_to_a_merge(name: str, tmp_path: Path,
 
 def test_merge_takes_the_task_it_asks_for(tmp_path: Path) -> None:
     paths = [_sessions(0)(tmp_path / "a"), _sessions(5)(tmp_path / "b")]
-    assert main(["data", "merge", *map(str, paths), "--task", "drive", "--out", str(tmp_path / "m"), "--workers", "0", "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "data",
+                "merge",
+                *map(str, paths),
+                "--task",
+                "drive",
+                "--out",
+                str(tmp_path / "m"),
+                "--workers",
+                "0",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     assert {e.tasks for e in open_dataset(tmp_path / "m").entries} == {("drive",)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [["convert"], ["split", "--datasets", "--parts", "train=0.5,val=0.5"], ["stats", "--write"]])
-def test_what_a_verb_refuses_of_a_tub_it_says_how_to_do(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [["convert"], ["split", "--datasets", "--parts", "train=0.5,val=0.5"], ["stats", "--write"]]
+)
+def test_what_a_verb_refuses_of_a_tub_it_says_how_to_do(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_tub(tmp_path / "t")
-    said = _refusal("data", *verb, tmp_path / "t", *(["--out", tmp_path / "o"] if verb[0] != "stats" else []), capsys=capsys)
+    said = _refusal(
+        "data",
+        *verb,
+        tmp_path / "t",
+        *(["--out", tmp_path / "o"] if verb[0] != "stats" else []),
+        capsys=capsys,
+    )
     assert run_printed(said) == [0]
 
 
 @pytest.mark.slow
-def test_cameras_of_different_sizes_are_told_with_the_command_that_resizes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cameras_of_different_sizes_are_told_with_the_command_that_resizes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_act(tmp_path / "a" / "episode_0.hdf5")
     with h5py.File(tmp_path / "a" / "episode_0.hdf5", "r+") as file:
         frames = file["observations/images/cam_low"][:, :8, :12]
         del file["observations/images/cam_low"]
         file["observations/images/cam_low"] = frames
-    said = _refusal("data", "convert", tmp_path / "a", "--rate-hz", "50", "--task", "x", "--out", tmp_path / "o", capsys=capsys)
+    said = _refusal(
+        "data",
+        "convert",
+        tmp_path / "a",
+        "--rate-hz",
+        "50",
+        "--task",
+        "x",
+        "--out",
+        tmp_path / "o",
+        capsys=capsys,
+    )
     assert run_printed(said) == [0]
 
 
 @pytest.mark.slow
-def test_two_steering_keys_are_settled_by_the_printed_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_steering_keys_are_settled_by_the_printed_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_tub(tmp_path / "t", inputs=("user/angle", "user/steering", "user/throttle"))
     assert run_printed(_refusal("data", "check", tmp_path / "t", capsys=capsys)) == [0]
     assert main(["data", "check", str(tmp_path / "t"), "--quiet"]) == 0
@@ -252,12 +334,17 @@ def test_two_steering_keys_are_settled_by_the_printed_command(tmp_path: Path, ca
 # --- rows that stand elsewhere, a state that was asked for ------------------------------------------------------------------
 
 
-def test_rows_whose_file_is_not_there_are_looked_for_in_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_whose_file_is_not_there_are_looked_for_in_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = arm(6, 50).write(tmp_path / "d")
     episodes = next((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     table = pq.read_table(episodes)
     column = [0, 0, 0, 1, 1, 1]
-    pq.write_table(table.set_column(table.column_names.index("data/file_index"), "data/file_index", pa.array(column)), episodes)
+    pq.write_table(
+        table.set_column(table.column_names.index("data/file_index"), "data/file_index", pa.array(column)),
+        episodes,
+    )
     files = sorted((root / "data").rglob("*.parquet"))
     assert len(files) == 1
     report = check_data(root)
@@ -273,7 +360,19 @@ def test_rows_whose_file_is_not_there_are_looked_for_in_the_others(tmp_path: Pat
 
 def test_a_state_that_a_conversion_was_asked_for_is_no_fault_of_its_copy(tmp_path: Path) -> None:
     write_tub(tmp_path / "t", [("s0", 60), ("s1", 40)])
-    words = ["data", "convert", str(tmp_path / "t"), "--state", "previous-action", "--task", "drive", "--out", str(tmp_path / "o"), "--workers", "0"]
+    words = [
+        "data",
+        "convert",
+        str(tmp_path / "t"),
+        "--state",
+        "previous-action",
+        "--task",
+        "drive",
+        "--out",
+        str(tmp_path / "o"),
+        "--workers",
+        "0",
+    ]
     assert main([*words, "--quiet"]) == 0
     report = check_data(tmp_path / "o")
     assert report.is_clean, [f.sentence for f in report.findings]

@@ -36,7 +36,16 @@ from simgap.report import (
 )
 from simgap.report.glance import glance
 from simgap.report.images import encode_films
-from simgap.report.words import banner, number, p_text, paired_words, percent, points, seal_order, uneven_voids
+from simgap.report.words import (
+    banner,
+    number,
+    p_text,
+    paired_words,
+    percent,
+    points,
+    seal_order,
+    uneven_voids,
+)
 from simgap.statistics import paired_difference, wilson
 from simgap.types import EvidenceKind, Outcome
 from test_report_example import example_model, film
@@ -78,7 +87,9 @@ def parse(html: str) -> Balance:
 
 
 def empty_model() -> ReportModel:
-    return ReportModel(title="Nothing yet", env="car_goal", date="2026-05-01", command="", verdict="Nothing was run.")
+    return ReportModel(
+        title="Nothing yet", env="car_goal", date="2026-05-01", command="", verdict="Nothing was run."
+    )
 
 
 def evil_model() -> ReportModel:
@@ -91,11 +102,31 @@ def evil_model() -> ReportModel:
         verdict=EVIL,
         versions={EVIL: EVIL},
         claims=[Claim(text=EVIL)],
-        rates=[Rate(label=EVIL, turn=1, source=SIM, estimate=wilson(1, 2), conditions=EVIL, voids={EVIL: 1}, verdict=EVIL)],
-        paired=[Paired(old=EVIL, new=EVIL, source=SIM, result=paired_difference(1, 1, 1, 1), conditions=EVIL)],
+        rates=[
+            Rate(
+                label=EVIL,
+                turn=1,
+                source=SIM,
+                estimate=wilson(1, 2),
+                conditions=EVIL,
+                voids={EVIL: 1},
+                verdict=EVIL,
+            )
+        ],
+        paired=[
+            Paired(old=EVIL, new=EVIL, source=SIM, result=paired_difference(1, 1, 1, 1), conditions=EVIL)
+        ],
         failures=[FailureModes(label=EVIL, turn=1, source=SIM, successes=1, n=2, modes={EVIL: 1})],
         films=[
-            FilmStrip(label=EVIL, outcome=Outcome.failure(EVIL), source=SIM, times_s=[0.0], cameras={EVIL: [np.zeros((8, 8, 3), np.uint8)]}, seed=1, note=EVIL)
+            FilmStrip(
+                label=EVIL,
+                outcome=Outcome.failure(EVIL),
+                source=SIM,
+                times_s=[0.0],
+                cameras={EVIL: [np.zeros((8, 8, 3), np.uint8)]},
+                seed=1,
+                note=EVIL,
+            )
         ],
         diagnosis=Diagnosis(
             broken=EVIL,
@@ -103,7 +134,16 @@ def evil_model() -> ReportModel:
             sentence=EVIL,
             numbers=[Fact(name=EVIL, value=EVIL, note=EVIL)],
             checks=[
-                CheckResult(family="data", name=EVIL, verdict=CheckVerdict.OK, sentence=EVIL, statistic=EVIL, value=1, unit=EVIL, shared_assumptions=[EVIL])
+                CheckResult(
+                    family="data",
+                    name=EVIL,
+                    verdict=CheckVerdict.OK,
+                    sentence=EVIL,
+                    statistic=EVIL,
+                    value=1,
+                    unit=EVIL,
+                    shared_assumptions=[EVIL],
+                )
             ],
             remedy=EVIL,
             next_command=EVIL,
@@ -134,7 +174,9 @@ def test_every_report_is_well_formed_and_loads_nothing(model: Any) -> None:
     assert page.open == []
     assert not page.tags & {"script", "link", "iframe", "object", "embed", "base", "form"}
     assert not [name for name, _ in page.attributes if name.startswith("on")]
-    assert all(value.startswith("data:image/jpeg;base64,") for name, value in page.attributes if name == "src")
+    assert all(
+        value.startswith("data:image/jpeg;base64,") for name, value in page.attributes if name == "src"
+    )
     assert all(value.startswith("#") for name, value in page.attributes if name == "href")
     assert "url(" not in html
     assert "@import" not in html
@@ -150,8 +192,16 @@ def test_markup_in_names_is_shown_as_text_and_never_runs() -> None:
 def test_the_forbidden_word_is_nowhere_in_our_source_or_report() -> None:
     word = "certi" + "fied"
     root = Path(simgap.__file__).parent
-    ours = [*(root / "ledger").rglob("*.py"), *(root / "report").rglob("*"), *(root / "statistics").rglob("*.py")]
-    guilty = [path.name for path in ours if path.is_file() and path.suffix != ".pyc" and word in path.read_text().lower()]
+    ours = [
+        *(root / "ledger").rglob("*.py"),
+        *(root / "report").rglob("*"),
+        *(root / "statistics").rglob("*.py"),
+    ]
+    guilty = [
+        path.name
+        for path in ours
+        if path.is_file() and path.suffix != ".pyc" and word in path.read_text().lower()
+    ]
     assert guilty == []
     assert word not in render_report(example_model()).lower()
 
@@ -166,14 +216,19 @@ def test_the_forbidden_word_is_nowhere_in_our_source_or_report() -> None:
         ([SIM, REAL], "Hardware evidence", "Numbers marked simulation only decided"),
     ],
 )
-def test_the_banner_follows_from_the_evidence_and_cannot_be_typed_in(sources: list[EvidenceKind], head: str, words: str) -> None:
+def test_the_banner_follows_from_the_evidence_and_cannot_be_typed_in(
+    sources: list[EvidenceKind], head: str, words: str
+) -> None:
     result = banner(sources)
     assert result.head == head
     assert words in result.body
 
 
 def test_real_trials_that_are_all_void_are_no_hardware_evidence() -> None:
-    rates = [Rate(label="Arm", turn=1, source=REAL, estimate=wilson(0, 0), voids={"power": 4}), Rate(label="Sim", turn=1, source=SIM, estimate=wilson(1, 2))]
+    rates = [
+        Rate(label="Arm", turn=1, source=REAL, estimate=wilson(0, 0), voids={"power": 4}),
+        Rate(label="Sim", turn=1, source=SIM, estimate=wilson(1, 2)),
+    ]
     assert "Simulated evidence only" in render_report(dataclasses.replace(empty_model(), rates=rates))
 
 
@@ -201,7 +256,14 @@ def test_an_empty_report_says_what_is_missing_instead_of_leaving_it_out() -> Non
 
 
 def test_a_rate_without_trials_has_a_reason_and_no_interval() -> None:
-    model = dataclasses.replace(empty_model(), rates=[Rate(label="Stand-in", turn=1, source=SURROGATE, estimate=wilson(0, 0), voids={"arm lost power": 5})])
+    model = dataclasses.replace(
+        empty_model(),
+        rates=[
+            Rate(
+                label="Stand-in", turn=1, source=SURROGATE, estimate=wilson(0, 0), voids={"arm lost power": 5}
+            )
+        ],
+    )
     html = render_report(model)
     assert "0 of 0" in html
     assert "no interval: no trial counts (n = 0)" in html
@@ -210,13 +272,25 @@ def test_a_rate_without_trials_has_a_reason_and_no_interval() -> None:
 
 
 def test_all_seven_families_are_shown_and_the_gravest_check_decides() -> None:
-    checks = [CheckResult(family="plant", name=str(v), verdict=v, sentence="") for v in (CheckVerdict.OK, CheckVerdict.CANNOT_TELL, CheckVerdict.BROKEN)]
-    html = render_report(dataclasses.replace(empty_model(), diagnosis=Diagnosis(broken=None, family=None, sentence="Run 20 more trials.", checks=checks[:2])))
+    checks = [
+        CheckResult(family="plant", name=str(v), verdict=v, sentence="")
+        for v in (CheckVerdict.OK, CheckVerdict.CANNOT_TELL, CheckVerdict.BROKEN)
+    ]
+    html = render_report(
+        dataclasses.replace(
+            empty_model(),
+            diagnosis=Diagnosis(broken=None, family=None, sentence="Run 20 more trials.", checks=checks[:2]),
+        )
+    )
     assert [family for family in FAMILIES if f"<b>{family}</b>" in html] == list(FAMILIES)
     assert html.count("– not run") == 6
     assert '<li class="tone-cannot-tell"><b>plant</b>' in html
     assert "It cannot be told yet" in html
-    html = render_report(dataclasses.replace(empty_model(), diagnosis=Diagnosis(broken="x", family="plant", sentence="", checks=checks)))
+    html = render_report(
+        dataclasses.replace(
+            empty_model(), diagnosis=Diagnosis(broken="x", family="plant", sentence="", checks=checks)
+        )
+    )
     assert '<li class="tone-broken"><b>plant</b>' in html
 
 
@@ -238,8 +312,12 @@ def test_an_unknown_family_is_refused() -> None:
         ((0, 6, 0, 0), "better", "+100 points"),
     ],
 )
-def test_the_comparison_is_said_in_plain_words_also_when_it_shows_nothing(counts: tuple[int, int, int, int], tone: str, words: str) -> None:
-    result = paired_words(Paired(old="turn 1", new="turn 2", source=SURROGATE, result=paired_difference(*counts)))
+def test_the_comparison_is_said_in_plain_words_also_when_it_shows_nothing(
+    counts: tuple[int, int, int, int], tone: str, words: str
+) -> None:
+    result = paired_words(
+        Paired(old="turn 1", new="turn 2", source=SURROGATE, result=paired_difference(*counts))
+    )
     assert result.tone == tone
     assert words in f"{result.head}. {result.body}"
 
@@ -254,7 +332,10 @@ def test_agreement_counts_only_when_the_diagnosis_came_before_the_opening() -> N
         return result.text, result.warning
 
     assert order("commitment", "finding", "seal_opened") == (
-        "The hidden gap was committed (row 1), the diagnosis written down (row 2), and only then the seal opened (row 3).",
+        (
+            "The hidden gap was committed (row 1), the diagnosis written down (row 2), and only then the seal"
+            " opened (row 3)."
+        ),
         False,
     )
     assert order("commitment", "seal_opened", "finding")[0].endswith("agreement proves nothing.")
@@ -262,8 +343,13 @@ def test_agreement_counts_only_when_the_diagnosis_came_before_the_opening() -> N
     assert order()[1]
 
 
-@pytest.mark.parametrize(("agrees", "rows", "head"), [(True, 3, "Yes"), (False, 3, "No"), (True, 0, "Not proved"), (None, 3, "Not decided")])
-def test_the_answer_on_top_says_yes_only_with_agreement_and_order(agrees: bool | None, rows: int, head: str) -> None:
+@pytest.mark.parametrize(
+    ("agrees", "rows", "head"),
+    [(True, 3, "Yes"), (False, 3, "No"), (True, 0, "Not proved"), (None, 3, "Not decided")],
+)
+def test_the_answer_on_top_says_yes_only_with_agreement_and_order(
+    agrees: bool | None, rows: int, head: str
+) -> None:
     model = example_model()
     assert model.seal is not None
     seal = dataclasses.replace(model.seal, agrees=agrees, order=model.seal.order[:rows])
@@ -271,14 +357,25 @@ def test_the_answer_on_top_says_yes_only_with_agreement_and_order(agrees: bool |
 
 
 def test_uneven_voids_are_pointed_out() -> None:
-    rates = [Rate(label=f"r{k}", turn=k, source=SURROGATE, estimate=wilson(5, 10), voids={"cable": k * 3}) for k in (0, 1)]
+    rates = [
+        Rate(label=f"r{k}", turn=k, source=SURROGATE, estimate=wilson(5, 10), voids={"cable": k * 3})
+        for k in (0, 1)
+    ]
     assert "r1, turn 1 (23\N{NO-BREAK SPACE}% void)" in uneven_voids(rates)
     assert uneven_voids(rates[:1]) == ""
 
 
 @pytest.mark.parametrize(
     ("value", "n", "text"),
-    [(37 / 40, 40, "93 %"), (0.0, 3, "0 %"), (1.0, 3, "100 %"), (0.999, 100, "99.9 %"), (0.004, 100, "0.4 %"), (0.9925, 400, "99.3 %"), (None, 0, "unknown")],
+    [
+        (37 / 40, 40, "93 %"),
+        (0.0, 3, "0 %"),
+        (1.0, 3, "100 %"),
+        (0.999, 100, "99.9 %"),
+        (0.004, 100, "0.4 %"),
+        (0.9925, 400, "99.3 %"),
+        (None, 0, "unknown"),
+    ],
 )
 def test_a_rate_is_never_rounded_to_all_or_nothing(value: float | None, n: int, text: str) -> None:
     assert percent(value, n).replace("\N{NO-BREAK SPACE}", " ") == text
@@ -288,14 +385,24 @@ def test_numbers_read_well() -> None:
     assert [number(v) for v in (None, float("nan"), 0, 3.1e-7, 0.0123456, 118, 12345.6, -2.5)] == [
         "unknown", "unknown", "0", "3.1e−7", "0.0123", "118", "12,346", "−2.5",
     ]  # fmt: skip
-    assert [points(v) for v in (None, 0.0, 0.308, -0.125, 0.004, -0.00001)] == ["unknown", "0", "+31", "−13", "+0.4", "−0.0"]
+    assert [points(v) for v in (None, 0.0, 0.308, -0.125, 0.004, -0.00001)] == [
+        "unknown",
+        "0",
+        "+31",
+        "−13",
+        "+0.4",
+        "−0.0",
+    ]
     assert [p_text(v) for v in (None, 0.0004, 0.0042, 1.0)] == ["p unknown", "p < .001", "p = .004", "p = 1"]
 
 
 def test_pictures_are_shrunk_and_then_dropped_to_stay_within_the_budget() -> None:
     rng = np.random.default_rng(0)
     noise = {"front": [rng.integers(0, 256, (480, 640, 3), dtype=np.uint8) for _ in range(6)]}
-    strips = [FilmStrip(label=str(k), outcome=Outcome.success(), source=SIM, times_s=list(range(6)), cameras=noise) for k in range(4)]
+    strips = [
+        FilmStrip(label=str(k), outcome=Outcome.success(), source=SIM, times_s=list(range(6)), cameras=noise)
+        for k in range(4)
+    ]
     full, nothing = encode_films(strips)
     assert len(full) == 4
     assert nothing == ""
@@ -307,16 +414,34 @@ def test_pictures_are_shrunk_and_then_dropped_to_stay_within_the_budget() -> Non
 
 def test_broken_film_strips_are_refused() -> None:
     with pytest.raises(UsageError, match="one frame a time"):
-        FilmStrip(label="x", outcome=Outcome.success(), source=SIM, times_s=[0.0, 1.0], cameras={"front": [np.zeros((4, 4, 3), np.uint8)]})
-    strip = FilmStrip(label="x", outcome=Outcome.success(), source=SIM, times_s=[0.0], cameras={"front": [np.zeros((4, 4, 3), np.float32)]})  # type: ignore[list-item]
+        FilmStrip(
+            label="x",
+            outcome=Outcome.success(),
+            source=SIM,
+            times_s=[0.0, 1.0],
+            cameras={"front": [np.zeros((4, 4, 3), np.uint8)]},
+        )
+    strip = FilmStrip(
+        label="x",
+        outcome=Outcome.success(),
+        source=SIM,
+        times_s=[0.0],
+        cameras={"front": [np.zeros((4, 4, 3), np.float32)]},
+    )  # type: ignore[list-item]
     with pytest.raises(DataError, match="uint8"):
         encode_films([strip])
 
 
 def test_every_frame_has_its_time_and_its_mode_is_named() -> None:
-    html = render_report(dataclasses.replace(empty_model(), films=[film("Stand-in", Outcome.failure("dropped"), SURROGATE, 3, 5.0)]))
+    html = render_report(
+        dataclasses.replace(
+            empty_model(), films=[film("Stand-in", Outcome.failure("dropped"), SURROGATE, 3, 5.0)]
+        )
+    )
     assert "✕ dropped" in html
-    assert re.findall(r">(\d\.\d s)</div>", html) == ["0.0 s", "1.0 s", "2.0 s", "3.0 s", "4.0 s", "5.0 s"] * 2
+    assert (
+        re.findall(r">(\d\.\d s)</div>", html) == ["0.0 s", "1.0 s", "2.0 s", "3.0 s", "4.0 s", "5.0 s"] * 2
+    )
 
 
 def test_the_report_is_the_same_bytes_twice_and_written_whole(tmp_path: Path) -> None:
@@ -326,6 +451,9 @@ def test_the_report_is_the_same_bytes_twice_and_written_whole(tmp_path: Path) ->
 
 
 def test_a_report_that_would_be_too_large_is_refused() -> None:
-    rows = [LedgerEntry(id=k, time="t", kind="note", evidence=None, summary="x" * 1000, hash="h") for k in range(6000)]
+    rows = [
+        LedgerEntry(id=k, time="t", kind="note", evidence=None, summary="x" * 1000, hash="h")
+        for k in range(6000)
+    ]
     with pytest.raises(DataError, match="fewer ledger rows"):
         render_report(dataclasses.replace(empty_model(), ledger=rows))

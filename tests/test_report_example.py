@@ -33,7 +33,10 @@ from simgap.statistics import clopper_pearson, paired_difference, wilson
 from simgap.types import EvidenceKind, Frame, Outcome
 
 SIM, SURROGATE = EvidenceKind.SIM, EvidenceKind.SURROGATE
-LATE = "Joints follow commands 118 ms late; the policy was trained at 20 ms. The step response shows it on every joint and in every trial."
+LATE = (
+    "Joints follow commands 118 ms late; the policy was trained at 20 ms. The step response shows it on every"
+    " joint and in every trial."
+)
 OK, BROKEN, CANNOT_TELL = CheckVerdict.OK, CheckVerdict.BROKEN, CheckVerdict.CANNOT_TELL
 
 
@@ -46,22 +49,48 @@ def frame(at: float, *, wrist: bool, held: bool, size: int = 96) -> Frame:
     cube = np.array([0.62, 0.72 - lift]) * s
     half = s * (0.11 if wrist else 0.045)
     draw.rectangle((cube[0] - half, cube[1] - half, cube[0] + half, cube[1] + half), fill=(190, 58, 40))
-    tip = np.array([0.3 + 0.32 * min(at / 0.6, 1.0) + (0 if held else 0.05), 0.4 + 0.28 * min(at / 0.6, 1.0) - lift]) * s
+    tip = (
+        np.array(
+            [0.3 + 0.32 * min(at / 0.6, 1.0) + (0 if held else 0.05), 0.4 + 0.28 * min(at / 0.6, 1.0) - lift]
+        )
+        * s
+    )
     if wrist:
         gap = s * (0.2 - 0.08 * min(at / 0.6, 1.0))
         for side in (-1, 1):
-            draw.rectangle((s * 0.62 + side * gap - 16, s * 0.05, s * 0.62 + side * gap + 16, s * 0.6 + s * 0.1 * at), fill=(40, 42, 46))
+            draw.rectangle(
+                (s * 0.62 + side * gap - 16, s * 0.05, s * 0.62 + side * gap + 16, s * 0.6 + s * 0.1 * at),
+                fill=(40, 42, 46),
+            )
     else:
-        draw.line((s * 0.12, s * 0.62, s * 0.24, s * 0.24, *tip), fill=(232, 168, 40), width=int(s * 0.06), joint="curve")
+        draw.line(
+            (s * 0.12, s * 0.62, s * 0.24, s * 0.24, *tip),
+            fill=(232, 168, 40),
+            width=int(s * 0.06),
+            joint="curve",
+        )
         draw.ellipse((tip[0] - 12, tip[1] - 12, tip[0] + 12, tip[1] + 12), fill=(40, 42, 46))
     return np.asarray(image.resize((size, size), Image.Resampling.LANCZOS), dtype=np.uint8)
 
 
-def film(label: str, outcome: Outcome, source: EvidenceKind, seed: int, end: float, note: str = "") -> FilmStrip:
+def film(
+    label: str, outcome: Outcome, source: EvidenceKind, seed: int, end: float, note: str = ""
+) -> FilmStrip:
     """Six moments of both cameras."""
     ats = np.linspace(0.0, 1.0, 6)
-    cameras = {name: [frame(float(a), wrist=name == "wrist", held=outcome.is_success) for a in ats] for name in ("front", "wrist")}
-    return FilmStrip(label=label, outcome=outcome, source=source, times_s=[float(a) * end for a in ats], cameras=cameras, seed=seed, note=note)
+    cameras = {
+        name: [frame(float(a), wrist=name == "wrist", held=outcome.is_success) for a in ats]
+        for name in ("front", "wrist")
+    }
+    return FilmStrip(
+        label=label,
+        outcome=outcome,
+        source=source,
+        times_s=[float(a) * end for a in ats],
+        cameras=cameras,
+        seed=seed,
+        note=note,
+    )
 
 
 def checks() -> list[CheckResult]:
@@ -75,7 +104,18 @@ def checks() -> list[CheckResult]:
         ("plant", "Delay between command and motion", LATE, BROKEN, "median delay", 118, 45, "ms", 40, ["clock=monotonic"]),
         ("policy", "Success by region of the table", "40 trials cannot separate the regions.", CANNOT_TELL, "largest difference", 22, 35, "points", 40, None),
     ]  # fmt: skip
-    names = ("family", "name", "sentence", "verdict", "statistic", "value", "threshold", "unit", "n", "shared_assumptions")
+    names = (
+        "family",
+        "name",
+        "sentence",
+        "verdict",
+        "statistic",
+        "value",
+        "threshold",
+        "unit",
+        "n",
+        "shared_assumptions",
+    )
     return [CheckResult(**dict(zip(names, row, strict=True))) for row in rows]  # type: ignore[arg-type]
 
 
@@ -93,7 +133,14 @@ def ledger() -> list[LedgerEntry]:
         ("claim", None, "turn 2 succeeds more often than turn 1 on the stand-in"),
     ]
     return [
-        LedgerEntry(id=k + 1, time=f"2026-05-01 10:{5 * k:02d}:00 UTC", kind=kind, evidence=evidence, summary=summary, hash=f"{k + 1:x}7a3b0c92d4e5f61" * 4)
+        LedgerEntry(
+            id=k + 1,
+            time=f"2026-05-01 10:{5 * k:02d}:00 UTC",
+            kind=kind,
+            evidence=evidence,
+            summary=summary,
+            hash=f"{k + 1:x}7a3b0c92d4e5f61" * 4,
+        )
         for k, (kind, evidence, summary) in enumerate(rows)
     ]
 
@@ -107,14 +154,28 @@ def example_model() -> ReportModel:
         env="arm_pick",
         date="2026-05-01 11:02 UTC",
         command="simgap loop arm_pick --turns 2 --trials 40 --surrogate sealed.json --seed 7",
-        verdict="Simulation passed it, the stand-in did not: commands arrive about 118 ms late. "
-        "After 600 targeted episodes the policy succeeds on 35 of 40 trials instead of 22 of 39.",
+        verdict=(
+            "Simulation passed it, the stand-in did not: commands arrive about 118 ms late. "
+            "After 600 targeted episodes the policy succeeds on 35 of 40 trials instead of 22 of 39."
+        ),
         duration_s=3120,
         versions={"simgap": "0.1.0", "mujoco": "4.0.1", "torch": "2.9.0", "python": "3.11.7"},
         claims=[
-            Claim(text="Turn 2 succeeds more often than turn 1 on the stand-in, same 39 initial conditions.", supporting=[(3, SURROGATE), (8, SURROGATE)]),
-            Claim(text="The policy picks the cube in at least 97 % of simulated rollouts under nominal factors.", supporting=[(2, SIM), (7, SIM)]),
-            Claim(text="The simulated rate carries over to trials in use.", supporting=[(2, SIM)], against=[(3, SURROGATE)]),
+            Claim(
+                text="Turn 2 succeeds more often than turn 1 on the stand-in, same 39 initial conditions.",
+                supporting=[(3, SURROGATE), (8, SURROGATE)],
+            ),
+            Claim(
+                text=(
+                    "The policy picks the cube in at least 97 % of simulated rollouts under nominal factors."
+                ),
+                supporting=[(2, SIM), (7, SIM)],
+            ),
+            Claim(
+                text="The simulated rate carries over to trials in use.",
+                supporting=[(2, SIM)],
+                against=[(3, SURROGATE)],
+            ),
         ],
         rates=[
             Rate(
@@ -125,8 +186,21 @@ def example_model() -> ReportModel:
                 conditions="nominal factors, seeds 1000 to 1399",
                 verdict="worth hardware time",
             ),
-            Rate(label="Stand-in, in use", turn=1, source=SURROGATE, estimate=wilson(22, 39), conditions=use, voids={"camera frame older than 200 ms": 1}),
-            Rate(label="Stand-in, training conditions", turn=1, source=SURROGATE, estimate=wilson(37, 40), conditions=same),
+            Rate(
+                label="Stand-in, in use",
+                turn=1,
+                source=SURROGATE,
+                estimate=wilson(22, 39),
+                conditions=use,
+                voids={"camera frame older than 200 ms": 1},
+            ),
+            Rate(
+                label="Stand-in, training conditions",
+                turn=1,
+                source=SURROGATE,
+                estimate=wilson(37, 40),
+                conditions=same,
+            ),
             Rate(
                 label="Simulation, screen",
                 turn=2,
@@ -137,33 +211,76 @@ def example_model() -> ReportModel:
             ),
             Rate(label="Stand-in, in use", turn=2, source=SURROGATE, estimate=wilson(35, 40), conditions=use),
         ],
-        paired=[Paired(old="turn 1", new="turn 2", source=SURROGATE, result=paired_difference(20, 14, 2, 3, dropped=1), conditions=use)],
+        paired=[
+            Paired(
+                old="turn 1",
+                new="turn 2",
+                source=SURROGATE,
+                result=paired_difference(20, 14, 2, 3, dropped=1),
+                conditions=use,
+            )
+        ],
         failures=[
             FailureModes(
-                label="Stand-in, in use", turn=1, source=SURROGATE, successes=22, n=39, modes={"overshot the cube": 9, "dropped": 5, "missed grasp": 3}
+                label="Stand-in, in use",
+                turn=1,
+                source=SURROGATE,
+                successes=22,
+                n=39,
+                modes={"overshot the cube": 9, "dropped": 5, "missed grasp": 3},
             ),
-            FailureModes(label="Stand-in, in use", turn=2, source=SURROGATE, successes=35, n=40, modes={"missed grasp": 3, "dropped": 2}),
-            FailureModes(label="Simulation, screen", turn=1, source=SIM, successes=396, n=400, modes={"missed grasp": 4}),
+            FailureModes(
+                label="Stand-in, in use",
+                turn=2,
+                source=SURROGATE,
+                successes=35,
+                n=40,
+                modes={"missed grasp": 3, "dropped": 2},
+            ),
+            FailureModes(
+                label="Simulation, screen",
+                turn=1,
+                source=SIM,
+                successes=396,
+                n=400,
+                modes={"missed grasp": 4},
+            ),
         ],
         films=[
             film("Stand-in, turn 1", failed("overshot the cube"), SURROGATE, 17, 5.8),
             film("Stand-in, turn 1", failed("dropped"), SURROGATE, 23, 4.1),
-            film("Stand-in, turn 1", failed("missed grasp"), SURROGATE, 5, 6.0, "same initial condition as the success below"),
+            film(
+                "Stand-in, turn 1",
+                failed("missed grasp"),
+                SURROGATE,
+                5,
+                6.0,
+                "same initial condition as the success below",
+            ),
             film("Stand-in, turn 2", Outcome.success(), SURROGATE, 5, 3.9),
         ],
         diagnosis=Diagnosis(
             broken="The plant: commands take effect about 118 ms late",
             family="plant",
-            sentence="The policy acts on what it sees, the arm moves a tenth of a second later, and the gripper runs past the cube. "
-            "Pixels, conventions and the judge were checked first and are in order.",
+            sentence=(
+                "The policy acts on what it sees, the arm moves a tenth of a second later, and the gripper"
+                " runs past the cube. Pixels, conventions and the judge were checked first and are in order."
+            ),
             numbers=[
-                Fact(name="Delay on the stand-in", value="118 ms", note="(median of 40 trials, quartiles 112 to 125 ms)"),
+                Fact(
+                    name="Delay on the stand-in",
+                    value="118 ms",
+                    note="(median of 40 trials, quartiles 112 to 125 ms)",
+                ),
                 Fact(name="Delay in the training data", value="20 ms"),
                 Fact(name="Failures that overshoot", value="9 of 17"),
             ],
             checks=checks(),
             remedy="Collect episodes with a command delay of 80 to 160 ms and train on the mixture below.",
-            next_command="simgap collect arm_pick --factor command_delay_s=0.08:0.16 --episodes 600\nsimgap train arm_pick --mixture plan.json",
+            next_command=(
+                "simgap collect arm_pick --factor command_delay_s=0.08:0.16 --episodes 600\nsimgap train"
+                " arm_pick --mixture plan.json"
+            ),
         ),
         seal=Seal(
             commitment="9c4e1d07b6a85f23" * 4,
@@ -174,15 +291,33 @@ def example_model() -> ReportModel:
             order=[row for row in ledger() if row.kind in ("commitment", "finding", "seal_opened")],
         ),
         plan=DataPlan(
-            sentence="600 new episodes from the teacher under the delay that was found, mixed with the old ones so that nothing is forgotten.",
+            sentence=(
+                "600 new episodes from the teacher under the delay that was found, mixed with the old ones so"
+                " that nothing is forgotten."
+            ),
             episodes=600,
             by_whom="the privileged teacher, all labels verified",
             factors=[
-                FactorChange(name="command_delay_s", unit="s", before=(0.02, 0.02), after=(0.08, 0.16), why="found on the stand-in"),
+                FactorChange(
+                    name="command_delay_s",
+                    unit="s",
+                    before=(0.02, 0.02),
+                    after=(0.08, 0.16),
+                    why="found on the stand-in",
+                ),
                 FactorChange(name="cube_x", unit="m", before=(0.18, 0.3), after=(0.18, 0.3), why="unchanged"),
-                FactorChange(name="servo_gain", unit="", before=None, after=(0.9, 1.1), why="moves together with the delay"),
+                FactorChange(
+                    name="servo_gain",
+                    unit="",
+                    before=None,
+                    after=(0.9, 1.1),
+                    why="moves together with the delay",
+                ),
             ],
-            mixture=[Share(name="nominal", episodes=2000, weight=0.6), Share(name="delayed", episodes=600, weight=0.4)],
+            mixture=[
+                Share(name="nominal", episodes=2000, weight=0.6),
+                Share(name="delayed", episodes=600, weight=0.4),
+            ],
         ),
         blind_spots=[
             BlindSpot(
@@ -191,7 +326,9 @@ def example_model() -> ReportModel:
                 how_to_test="have a person judge 20 recorded trials without seeing the outcome",
             ),
             BlindSpot(
-                assumption="renderer=mujoco-egl", rests_on_it="pixels of training, screen and stand-in alike", how_to_test="replay 10 real camera frames"
+                assumption="renderer=mujoco-egl",
+                rests_on_it="pixels of training, screen and stand-in alike",
+                how_to_test="replay 10 real camera frames",
             ),
             BlindSpot(assumption="horizon_steps=120"),
         ],
@@ -199,9 +336,18 @@ def example_model() -> ReportModel:
             StampView(
                 label="Checkpoint, turn 2",
                 hash="5b1e" * 16,
-                fields={"engine": "mujoco 4.0.1", "executor": "ensemble(m=0.1)", "normaliser": "a91c…", "episodes": 2600},
+                fields={
+                    "engine": "mujoco 4.0.1",
+                    "executor": "ensemble(m=0.1)",
+                    "normaliser": "a91c…",
+                    "episodes": 2600,
+                },
             ),
-            StampView(label="Stand-in trials, turn 2", hash="77fa" * 16, fields={"clock": "monotonic", "horizon_steps": 120, "judge": "held_above_5cm"}),
+            StampView(
+                label="Stand-in trials, turn 2",
+                hash="77fa" * 16,
+                fields={"clock": "monotonic", "horizon_steps": 120, "judge": "held_above_5cm"},
+            ),
         ],
         seeds={"screen": "2000 to 2399", "trials": "1 to 40", "training": "7"},
         ledger=ledger(),

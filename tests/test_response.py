@@ -53,18 +53,30 @@ def plant(
         for t in range(length - 1):
             goal = np.array(multipliers) * command[max(0, t - delay)] + offset
             state[t + 1] = state[t] + np.where(stuck[t], rng.normal(0, 3, 3), stiffness * (goal - state[t]))
-        motions.append((command.astype(np.float32), (state + rng.normal(0, noise, state.shape)).astype(np.float32)))
+        motions.append(
+            (command.astype(np.float32), (state + rng.normal(0, noise, state.shape)).astype(np.float32))
+        )
     return motions
 
 
 @settings(max_examples=40)
 @given(
-    st.tuples(*[st.one_of(st.floats(0.4, 2.0), st.floats(-2.0, -0.4))] * 3), st.integers(0, 10), st.floats(0.15, 0.9), st.floats(-8, 8), st.integers(0, 10**6)
+    st.tuples(*[st.one_of(st.floats(0.4, 2.0), st.floats(-2.0, -0.4))] * 3),
+    st.integers(0, 10),
+    st.floats(0.15, 0.9),
+    st.floats(-8, 8),
+    st.integers(0, 10**6),
 )
 def test_multiplier_delay_stiffness_and_offset_of_a_known_plant_are_recovered(
     multipliers: tuple[float, float, float], delay: int, stiffness: float, offset: float, seed: int
 ) -> None:
-    found = fit_response(plant(multipliers=multipliers, delay=delay, stiffness=stiffness, offset=offset, seed=seed, episodes=6), NAMES, LIMITS)
+    found = fit_response(
+        plant(
+            multipliers=multipliers, delay=delay, stiffness=stiffness, offset=offset, seed=seed, episodes=6
+        ),
+        NAMES,
+        LIMITS,
+    )
     assert found.delay_steps == delay
     for joint, expected in zip(found.joints, multipliers, strict=True):
         assert joint.multiplier == pytest.approx(expected, rel=0.02)
@@ -104,11 +116,19 @@ def test_a_joint_that_ignores_its_command_is_never_said_to_follow_it(noise: floa
 def test_rows_in_which_something_holds_the_joint_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     motions = plant(multipliers=(0.7, 1.0, 1.4), blocked=0.06, episodes=8)
     kept = fit_response(motions, NAMES, LIMITS)
-    errors = [abs(j.multiplier - m) for j, m in zip(kept.joints, (0.7, 1.0, 1.4), strict=True) if j.multiplier is not None]
+    errors = [
+        abs(j.multiplier - m)
+        for j, m in zip(kept.joints, (0.7, 1.0, 1.4), strict=True)
+        if j.multiplier is not None
+    ]
     assert max(errors) < 0.03
     monkeypatch.setattr(module, "TRIM", 0.0)  # the planted fault: contacts are believed
     believed = fit_response(motions, NAMES, LIMITS)
-    assert max(abs(j.multiplier - m) for j, m in zip(believed.joints, (0.7, 1.0, 1.4), strict=True) if j.multiplier is not None) > max(errors)
+    assert max(
+        abs(j.multiplier - m)
+        for j, m in zip(believed.joints, (0.7, 1.0, 1.4), strict=True)
+        if j.multiplier is not None
+    ) > max(errors)
     assert believed.joints[0].residual > 3 * kept.joints[0].residual
 
 

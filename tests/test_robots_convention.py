@@ -17,7 +17,9 @@ shares = st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6)
 
 
 @given(st.dictionaries(st.sampled_from(SPEC.names), multipliers), shares)
-def test_correcting_undoes_the_multiplier_for_every_motion_within_the_limits(measured: dict[str, float], where: list[float]) -> None:
+def test_correcting_undoes_the_multiplier_for_every_motion_within_the_limits(
+    measured: dict[str, float], where: list[float]
+) -> None:
     action = (SPEC.low + np.array(where, dtype=np.float32) * (SPEC.high - SPEC.low)).astype(np.float32)
     sent = CommandMap.correcting(SPEC, measured).apply(action)
     factor = np.array([measured.get(n, 1.0) for n in SPEC.names])

@@ -114,7 +114,9 @@ def robot_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
 
     def made(does: str, **facts: Any) -> SurrogateRobot:
         monkeypatch.setattr(sys, "executable", fake(tmp_path, does, **facts))
-        robot = SurrogateRobot(env="arm-pick", image_size=SIZE, seed=1, start_timeout_s=5.0, reply_timeout_s=TIMEOUT_S)
+        robot = SurrogateRobot(
+            env="arm-pick", image_size=SIZE, seed=1, start_timeout_s=5.0, reply_timeout_s=TIMEOUT_S
+        )
         opened.append(robot)
         return robot
 
@@ -123,7 +125,9 @@ def robot_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     for robot in opened:
         robot._child.close()
     assert started
-    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()], "a robot process lives on, or was not reaped"
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()], (
+        "a robot process lives on, or was not reaped"
+    )
     assert not _of_groups(started), "what a robot process started lives on"
 
 
@@ -171,11 +175,15 @@ GARBLED = {
     "an array of objects": "say(seen(number, listed=[['front', 'object', [1]]], body=b'x' * 8))",
     "a shape that is no number": "say(seen(number, listed=[['front', 'uint8', [1.5]]], body=b'x'))",
     "a negative shape": "say(seen(number, listed=[['front', 'uint8', [-1, -1]]], body=b'x'))",
-    "a shape beyond all bytes": "say(seen(number, listed=[['front', 'uint8', [1 << 40, 1 << 40, 0]]], body=b''))",
+    "a shape beyond all bytes": (
+        "say(seen(number, listed=[['front', 'uint8', [1 << 40, 1 << 40, 0]]], body=b''))"
+    ),
     "a shape of 400 digits": "say(seen(number, listed=[['front', 'uint8', [10 ** 400]]], body=b'x'))",
     "an array twice": "say(seen(number, listed=LISTED[:1] * 2, body=FRAME * 2))",
     "bytes that no array claims": "say(seen(number, body=FRAME * 3 + STATE))",
-    "a thousand arrays": "say(seen(number, listed=[['a%d' % i, 'uint8', [0]] for i in range(1000)], body=b''))",
+    "a thousand arrays": (
+        "say(seen(number, listed=[['a%d' % i, 'uint8', [0]] for i in range(1000)], body=b''))"
+    ),
     "the answer to the question before": "say(seen(number - 1))",
     "the answer to another question": "say(seen(number + 1))",
     "an id that is a text": "say(seen(str(number)))",
@@ -192,10 +200,21 @@ GARBLED = {
 """What is said when an observation was asked for; the process means nothing after any of it."""
 
 
-QUICK = {"garbage", "the largest lengths", "half a message, then silence", "deep JSON", "no id", "an answer twice", "output without end", "crashed"}
+QUICK = {
+    "garbage",
+    "the largest lengths",
+    "half a message, then silence",
+    "deep JSON",
+    "no id",
+    "an answer twice",
+    "output without end",
+    "crashed",
+}
 
 
-@pytest.mark.parametrize("does", [pytest.param(d, id=n, marks=() if n in QUICK else pytest.mark.slow) for n, d in GARBLED.items()])
+@pytest.mark.parametrize(
+    "does", [pytest.param(d, id=n, marks=() if n in QUICK else pytest.mark.slow) for n, d in GARBLED.items()]
+)
 def test_whatever_a_robot_process_says_ends_in_one_line_of_ours_in_time(does: str, robot_that: Any) -> None:
     robot = robot_that(does)
     robot.reset(InitialCondition(seed=0))
@@ -213,12 +232,24 @@ def test_whatever_a_robot_process_says_ends_in_one_line_of_ours_in_time(does: st
 READINGS = {
     "no frame": ("listed=LISTED[1:], body=FRAME + STATE", "front"),
     "no state": ("listed=LISTED[:2], body=FRAME + FRAME", "state"),
-    "a camera that is not there": ("listed=[*LISTED, ['top', 'uint8', [1]]], body=FRAME + FRAME + STATE + b'x'", "'top'"),
-    "a small frame": ("listed=[['front', 'uint8', [2, 2, 3]], *LISTED[1:]], body=b'x' * 12 + FRAME + STATE", "[2, 2, 3]"),
+    "a camera that is not there": (
+        "listed=[*LISTED, ['top', 'uint8', [1]]], body=FRAME + FRAME + STATE + b'x'",
+        "'top'",
+    ),
+    "a small frame": (
+        "listed=[['front', 'uint8', [2, 2, 3]], *LISTED[1:]], body=b'x' * 12 + FRAME + STATE",
+        "[2, 2, 3]",
+    ),
     "a flat frame": ("listed=[['front', 'uint8', [SIZE * SIZE * 3]], *LISTED[1:]]", "expected uint8"),
-    "a state of five": ("listed=[*LISTED[:2], ['state', 'float32', [5]]], body=FRAME + FRAME + STATE[:20]", "[5]"),
+    "a state of five": (
+        "listed=[*LISTED[:2], ['state', 'float32', [5]]], body=FRAME + FRAME + STATE[:20]",
+        "[5]",
+    ),
     "a state in doubles": ("listed=[*LISTED[:2], ['state', 'float64', [3]]]", "float64"),
-    "a state of NaN": ("body=FRAME + FRAME + struct.pack('<6f', 0, float('nan'), 0, 0, 0, 0)", "shoulder_lift.pos"),
+    "a state of NaN": (
+        "body=FRAME + FRAME + struct.pack('<6f', 0, float('nan'), 0, 0, 0, 0)",
+        "shoulder_lift.pos",
+    ),
     "an infinite state": ("body=FRAME + FRAME + struct.pack('<6f', 0, 0, 0, 0, 0, float('-inf'))", "-inf"),
     "no clock": ("header={'frame_age_s': GOOD['frame_age_s']}", "clock"),
     "a clock that is a text": ("header={**GOOD, 'time_s': 'now'}", "'now'"),
@@ -230,12 +261,17 @@ READINGS = {
     "a negative age": ("header={**GOOD, 'frame_age_s': {'front': -0.5, 'wrist': 0.0}}", "-0.5 s old"),
     "a frozen camera": ("header={**GOOD, 'frame_age_s': {'front': 0.5, 'wrist': 0.0}}", "froze"),
     "an age that is a list": ("header={**GOOD, 'frame_age_s': {'front': [0.1], 'wrist': 0.0}}", "[0.1]"),
-    "an error": ("header={'error': 'the servo bus\\n does not answer', 'kind': 'OSError'}", "servo bus does not answer"),
+    "an error": (
+        "header={'error': 'the servo bus\\n does not answer', 'kind': 'OSError'}",
+        "servo bus does not answer",
+    ),
 }
 """Well-formed messages with an observation that no robot makes: the trial is void and the process goes on."""
 
 
-CONTRACT = Contract(cameras=("front", "wrist"), image_size=SIZE, state=tuple(SO101_JOINTS), action=tuple(SO101_JOINTS))
+CONTRACT = Contract(
+    cameras=("front", "wrist"), image_size=SIZE, state=tuple(SO101_JOINTS), action=tuple(SO101_JOINTS)
+)
 
 
 def test_a_reading_that_no_robot_makes_is_a_fault_of_the_trial_and_the_next_goes_on(robot_that: Any) -> None:
@@ -269,16 +305,27 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("at", "said", "word"), ANSWERS)
-def test_an_answer_that_no_robot_gives_is_a_fault_that_says_what_was_said(at: str, said: dict[str, Any], word: str) -> None:
+def test_an_answer_that_no_robot_gives_is_a_fault_that_says_what_was_said(
+    at: str, said: dict[str, Any], word: str
+) -> None:
     asked = InitialCondition(seed=0, placements={"target_x_m": 0.2})
-    read = {"act": CONTRACT.applied, "reset": lambda h: readings.condition(h, asked), "verdict": readings.verdict}[at]
+    read = {
+        "act": CONTRACT.applied,
+        "reset": lambda h: readings.condition(h, asked),
+        "verdict": readings.verdict,
+    }[at]
     with pytest.raises(TrialFault) as caught:
         read(said)
     assert word in one_line_of(caught.value)
 
 
 def test_a_seal_that_shows_nonsense_does_not_open(robot_that: Any) -> None:
-    nonsense = [{}, {"gap": 3, "nonce": ""}, {"gap": {}}, {"gap": {"kind": "none", "factors": [1], "joint": "", "multiplier": 1, "placements": {}}}]
+    nonsense = [
+        {},
+        {"gap": 3, "nonce": ""},
+        {"gap": {}},
+        {"gap": {"kind": "none", "factors": [1], "joint": "", "multiplier": 1, "placements": {}}},
+    ]
     robot = robot_that(f"say(message({{**{nonsense}[number - 1], 'id': number}}))", at="open")
     for _ in nonsense:
         with pytest.raises(SealError) as caught:
@@ -301,31 +348,48 @@ GREETINGS = {
     "a seal that is a number": ("say(message({'seal': 7}))", MachineError, "7"),
     "garbage": ("say(b'x' * 100)", MachineError, "did not start"),
     "nothing": ("os.close(1)", MachineError, "closed its pipe"),
-    "an import that fails": ("os.write(2, b'ModuleNotFoundError: No module named simgap\\n'); os._exit(1)", MachineError, "No module named simgap"),
+    "an import that fails": (
+        "os.write(2, b'ModuleNotFoundError: No module named simgap\\n'); os._exit(1)",
+        MachineError,
+        "No module named simgap",
+    ),
     "a refusal": ("say(message({'error': 'unknown env', 'kind': 'UsageError'}))", UsageError, "unknown env"),
     "a defect": ("say(message({'error': 'KeyError: x', 'kind': 'KeyError'}))", MachineError, "KeyError: x"),
 }
 
 
 @pytest.mark.parametrize(
-    ("does", "error", "word"), [pytest.param(*g, id=n, marks=() if n in ("a refusal", "garbage") else pytest.mark.slow) for n, g in GREETINGS.items()]
+    ("does", "error", "word"),
+    [
+        pytest.param(*g, id=n, marks=() if n in ("a refusal", "garbage") else pytest.mark.slow)
+        for n, g in GREETINGS.items()
+    ],
 )
-def test_a_process_that_does_not_start_says_why_in_one_line(does: str, error: type[SimgapError], word: str, robot_that: Any) -> None:
+def test_a_process_that_does_not_start_says_why_in_one_line(
+    does: str, error: type[SimgapError], word: str, robot_that: Any
+) -> None:
     with pytest.raises(error) as caught:
         robot_that(does, greets=False)
     assert word in one_line_of(caught.value)
 
 
-def test_a_death_by_itself_tells_its_reason_and_promises_nothing_and_a_kill_says_that_it_resumes(robot_that: Any) -> None:
+def test_a_death_by_itself_tells_its_reason_and_promises_nothing_and_a_kill_says_that_it_resumes(
+    robot_that: Any,
+) -> None:
     robot = robot_that(GARBLED["an error with a reason"])
-    with pytest.raises(MachineError, match=r"ended with code 3: ValueError: no such servo; the same command would end the same way"):
+    with pytest.raises(
+        MachineError,
+        match=r"ended with code 3: ValueError: no such servo; the same command would end the same way",
+    ):
         robot.observe()
     robot = robot_that(GARBLED["killed"])
     with pytest.raises(MachineError, match=r"killed by SIGKILL.*run the same command again, it resumes"):
         robot.observe()
 
 
-def test_after_a_trial_that_broke_the_link_the_next_one_starts_a_new_process_of_the_same_seal(robot_that: Any, tmp_path: Path) -> None:
+def test_after_a_trial_that_broke_the_link_the_next_one_starts_a_new_process_of_the_same_seal(
+    robot_that: Any, tmp_path: Path
+) -> None:
     robot = robot_that("say(b'\\xff' * 8)", at="verdict")
     for seed in range(3):
         robot.reset(InitialCondition(seed=seed))
@@ -349,7 +413,10 @@ def test_words_without_end_on_standard_error_fill_neither_pipe_nor_memory(robot_
 
 @pytest.mark.slow
 def test_close_ends_a_process_that_goes_on_and_what_it_started(robot_that: Any) -> None:
-    robot = robot_that("signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '600']); say(seen(number)); hang()")
+    robot = robot_that(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '600']);"
+        " say(seen(number)); hang()"
+    )
     robot.observe()
     began = time.monotonic()
     robot.close()
@@ -375,7 +442,8 @@ def test_a_program_is_asked_in_bounded_time_and_memory(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ask_program([str(tmp_path / "nothing")], timeout_s=1.0)
     began = time.monotonic()
-    assert asked("sleep 60 & echo yes", timeout_s=20.0).out == "yes\n"  # who is left behind and holds the pipe is not waited for
+    # who is left behind and holds the pipe is not waited for
+    assert asked("sleep 60 & echo yes", timeout_s=20.0).out == "yes\n"
     assert time.monotonic() - began < 5.0
 
 
@@ -390,9 +458,10 @@ def test_an_ending_names_signals_and_control_characters_move_no_cursor() -> None
 def test_a_robot_process_dies_with_its_driver_even_while_it_hangs(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(
-        f"import sys, time\nfrom simgap.robots.surrogate import SurrogateRobot\n"
-        f"robot = SurrogateRobot(env='arm-pick', image_size={SIZE}, seed=1, gap='none')\n"
-        "import os, signal\nos.kill(robot._child.pid, signal.SIGSTOP)\nprint(robot._child.pid, flush=True)\ntime.sleep(60)\n"
+        "import sys, time\nfrom simgap.robots.surrogate import SurrogateRobot\nrobot ="
+        f" SurrogateRobot(env='arm-pick', image_size={SIZE}, seed=1, gap='none')\nimport os,"
+        " signal\nos.kill(robot._child.pid, signal.SIGSTOP)\nprint(robot._child.pid,"
+        " flush=True)\ntime.sleep(60)\n"
     )
     driver = Child([sys.executable, str(script)], env=os.environ)
     end = time.monotonic() + 60.0

@@ -22,7 +22,16 @@ from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.envs.factors import FactorRanges, FactorSpace
 from simgap.errors import MachineError, SealError, TrialFault, UsageError
-from simgap.mutants.gaps import Gap, GapKind, draw_gap, gap_from_json, nonce_of, parse_gap, possible_kinds, seal_of
+from simgap.mutants.gaps import (
+    Gap,
+    GapKind,
+    draw_gap,
+    gap_from_json,
+    nonce_of,
+    parse_gap,
+    possible_kinds,
+    seal_of,
+)
 from simgap.robots import surrogate_process
 from simgap.robots.base import InitialCondition
 from simgap.robots.surrogate import STALE_S, SurrogateRobot
@@ -44,7 +53,9 @@ def test_the_same_seed_draws_the_same_gap_and_seal(seed: int, kind: GapKind | No
 
 
 @given(st.integers(0, 2**62), kinds)
-def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(seed: int, kind: GapKind | None) -> None:
+def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(
+    seed: int, kind: GapKind | None
+) -> None:
     gap = draw_gap(seed, kind, ARM)
     assert gap_from_json(json.loads(json.dumps(gap.to_json()))) == gap
     ARM_FACTORS.complete(gap.factors)
@@ -104,7 +115,9 @@ def world(gap: str | Gap, seed: int = 0, **kwargs: Any) -> SurrogateWorld:
     return made
 
 
-def drive(robot: SurrogateWorld, actions: np.ndarray, *, trial: int = 0, placements: dict[str, float] | None = None) -> np.ndarray:
+def drive(
+    robot: SurrogateWorld, actions: np.ndarray, *, trial: int = 0, placements: dict[str, float] | None = None
+) -> np.ndarray:
     robot.reset(trial, placements or {})
     states = []
     for action in actions:
@@ -123,7 +136,10 @@ def test_a_sign_gap_mirrors_its_joint_and_no_other(joint: str) -> None:
     np.testing.assert_allclose(drive(turned, actions), drive(world("none"), mirrored), atol=1e-4)
     moved, straight = drive(turned, actions), drive(world("none"), actions)
     others = [i for i in range(6) if i != index]
-    assert np.abs(moved[:, index] - straight[:, index]).max() > 3 * np.abs(moved[:, others] - straight[:, others]).max()
+    assert (
+        np.abs(moved[:, index] - straight[:, index]).max()
+        > 3 * np.abs(moved[:, others] - straight[:, others]).max()
+    )
 
 
 def test_a_scale_gap_scales_the_command_of_its_joint() -> None:
@@ -160,7 +176,12 @@ def test_without_a_gap_every_factor_lies_within_everyday_tolerances() -> None:
         assert measured == placements
         for name, factor in ARM_FACTORS.factors.items():
             expected = placements.get(name, nominal[name])
-            allowed = {"image_noise": 2.0, "encoder_noise_deg": 0.1, "target_x_m": 6 * OPERATOR_ERROR_M, "target_y_m": 6 * OPERATOR_ERROR_M}
+            allowed = {
+                "image_noise": 2.0,
+                "encoder_noise_deg": 0.1,
+                "target_x_m": 6 * OPERATOR_ERROR_M,
+                "target_y_m": 6 * OPERATOR_ERROR_M,
+            }
             tolerance = allowed.get(name, 0.03 * (factor.high - factor.low) + 0.1 * (name == "friction"))
             assert abs(values[name] - expected) <= tolerance, name
 
@@ -259,7 +280,10 @@ def test_an_env_without_the_factors_of_a_gap_is_told_so_and_never_drawn_one() ->
 
     bare: Any = Bare()
     assert possible_kinds(bare) == (GapKind.NONE, GapKind.ACTION_SIGN, GapKind.ACTION_SCALE)
-    assert {draw_gap(seed, None, bare).kind for seed in range(40)} == {GapKind.ACTION_SIGN, GapKind.ACTION_SCALE}
+    assert {draw_gap(seed, None, bare).kind for seed in range(40)} == {
+        GapKind.ACTION_SIGN,
+        GapKind.ACTION_SCALE,
+    }
     with pytest.raises(UsageError, match="push cannot have gap camera_shift: it has no factors of a camera"):
         draw_gap(0, GapKind.CAMERA_SHIFT, bare)
 
@@ -302,7 +326,9 @@ def test_nan_is_refused_before_it_reaches_the_robot(robot: SurrogateRobot) -> No
     assert robot.observe().time_s == 0.0
 
 
-@pytest.mark.parametrize("diagnosis", ["", "abc", "g" * 64, "a" * 63, "a" * 65, "A" * 64, " " * 64, "a" * 64 + "\n"])
+@pytest.mark.parametrize(
+    "diagnosis", ["", "abc", "g" * 64, "a" * 63, "a" * 65, "A" * 64, " " * 64, "a" * 64 + "\n"]
+)
 def test_the_seal_stays_shut_without_the_hash_of_a_diagnosis(robot: SurrogateRobot, diagnosis: str) -> None:
     with pytest.raises(SealError, match="diagnose first"):
         robot.open_seal(diagnosis)
@@ -313,16 +339,26 @@ def test_the_seal_opens_against_a_hash_and_shows_what_was_sealed(robot: Surrogat
 
 
 @pytest.mark.parametrize("forge", ["gap", "nonce"])
-def test_a_forged_gap_does_not_match_its_seal(robot: SurrogateRobot, forge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forged_gap_does_not_match_its_seal(
+    robot: SurrogateRobot, forge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gap = draw_gap(11, GapKind.ACTION_SIGN, ARM)
-    shown = {"gap": replace(gap, joint="wrist_roll" if gap.joint != "wrist_roll" else "elbow_flex") if forge == "gap" else gap}
+    shown = {
+        "gap": (
+            replace(gap, joint="wrist_roll" if gap.joint != "wrist_roll" else "elbow_flex")
+            if forge == "gap"
+            else gap
+        )
+    }
     answer = {"gap": shown["gap"].to_json(), "nonce": nonce_of(11 if forge == "gap" else 12)}
     monkeypatch.setattr(robot, "_ask", lambda *_: (answer, {}))
     with pytest.raises(SealError, match="does not match the commitment"):
         robot.open_seal("ab" * 32)
 
 
-def test_a_stale_frame_is_a_fault_that_names_the_camera_and_its_age(robot: SurrogateRobot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_frame_is_a_fault_that_names_the_camera_and_its_age(
+    robot: SurrogateRobot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(age: float) -> Any:
         frame = np.zeros((SIZE, SIZE, 3), np.uint8)
         arrays = {"front": frame, "wrist": frame, "state": np.zeros(6, np.float32)}
@@ -348,7 +384,19 @@ def test_no_answer_holds_more_than_a_robot_would_say() -> None:
     said = []
     for gap in ("none", "action_sign", "camera_shift"):
         process = subprocess.Popen(
-            [sys.executable, "-m", "simgap.robots.surrogate_process", "--env", "arm-pick", "--image-size", str(SIZE), "--seed", "2", "--gap", gap],
+            [
+                sys.executable,
+                "-m",
+                "simgap.robots.surrogate_process",
+                "--env",
+                "arm-pick",
+                "--image-size",
+                str(SIZE),
+                "--seed",
+                "2",
+                "--gap",
+                gap,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ,
@@ -358,7 +406,13 @@ def test_no_answer_holds_more_than_a_robot_would_say() -> None:
         header, _ = receive(process.stdout)
         assert set(header) == {"seal"}
         words = []
-        for verb, arrays in [("reset", {}), ("observe", {}), ("act", {"action": HOME}), ("observe", {}), ("verdict", {})]:
+        for verb, arrays in [
+            ("reset", {}),
+            ("observe", {}),
+            ("act", {"action": HOME}),
+            ("observe", {}),
+            ("verdict", {}),
+        ]:
             send(process.stdin, {"verb": verb, "seed": 4, "placements": {}}, arrays)
             header, parts = receive(process.stdout)
             assert set(header) == ANSWERS[verb]

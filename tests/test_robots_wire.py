@@ -25,7 +25,10 @@ any_array = st.one_of(
 
 @settings(max_examples=40)
 @given(
-    st.dictionaries(st.text(max_size=8).filter(lambda k: k != "arrays"), st.one_of(st.integers(), st.text(), st.booleans())),
+    st.dictionaries(
+        st.text(max_size=8).filter(lambda k: k != "arrays"),
+        st.one_of(st.integers(), st.text(), st.booleans()),
+    ),
     st.dictionaries(st.text(max_size=5), any_array, max_size=4),
 )
 def test_what_is_sent_arrives(header: dict[str, object], parts: dict[str, np.ndarray]) -> None:
@@ -36,7 +39,12 @@ def test_what_is_sent_arrives(header: dict[str, object], parts: dict[str, np.nda
     got, arrived = receive(stream)
     assert got == header
     assert set(arrived) == set(parts)
-    assert all(arrived[k].dtype == parts[k].dtype and np.array_equal(arrived[k], parts[k]) and arrived[k].flags.writeable for k in parts)
+    assert all(
+        arrived[k].dtype == parts[k].dtype
+        and np.array_equal(arrived[k], parts[k])
+        and arrived[k].flags.writeable
+        for k in parts
+    )
     assert receive(stream) == ({"next": True}, {})
 
 

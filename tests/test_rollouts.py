@@ -35,7 +35,14 @@ from simgap.types import Outcome
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
     checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "policy")
-    return RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="ensemble(0.1)", ranges=ARM_PRESETS["nominal"], episodes=3, seed=1)
+    return RolloutSpec(
+        env="arm-pick",
+        checkpoint=checkpoint,
+        executor="ensemble(0.1)",
+        ranges=ARM_PRESETS["nominal"],
+        episodes=3,
+        seed=1,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +52,15 @@ def records(spec: RolloutSpec) -> list[RolloutRecord]:
 
 def same_bytes(a: list[RolloutRecord], b: list[RolloutRecord]) -> bool:
     return [r.trace_hash for r in a] == [r.trace_hash for r in b] and all(
-        np.array_equal(x.film[c], y.film[c]) and x.factors == y.factors for x, y in zip(a, b, strict=True) for c in x.film
+        np.array_equal(x.film[c], y.film[c]) and x.factors == y.factors
+        for x, y in zip(a, b, strict=True)
+        for c in x.film
     )
 
 
-def test_the_same_seeds_give_the_same_bytes_with_no_one_and_two_workers(spec: RolloutSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_seeds_give_the_same_bytes_with_no_one_and_two_workers(
+    spec: RolloutSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "GROUP", 2)
     several = replace(spec, episodes=3)
     runs = [run_rollouts(several, workers=n) for n in (0, 1, 2)]
@@ -58,12 +69,16 @@ def test_the_same_seeds_give_the_same_bytes_with_no_one_and_two_workers(spec: Ro
     assert [r.seed for r in runs[0]] == [seed_of(Purpose.SELECT, 1, i) for i in range(several.episodes)]
 
 
-def test_the_same_bytes_test_catches_a_planted_dependence_on_the_order_of_work(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+def test_the_same_bytes_test_catches_a_planted_dependence_on_the_order_of_work(
+    spec: RolloutSpec, records: list[RolloutRecord]
+) -> None:
     other = run_rollouts(replace(spec, seed=2), workers=0)
     assert not same_bytes(records, other)
 
 
-def test_records_hold_conditions_motion_ages_and_a_film(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+def test_records_hold_conditions_motion_ages_and_a_film(
+    spec: RolloutSpec, records: list[RolloutRecord]
+) -> None:
     assert len(records) == spec.episodes
     for record in records:
         assert record.state.shape == record.action.shape == (record.steps, 6)
@@ -76,7 +91,9 @@ def test_records_hold_conditions_motion_ages_and_a_film(spec: RolloutSpec, recor
         assert outcome_from_json(record.to_json()) == record.outcome
 
 
-def test_the_executor_is_part_of_the_policy_under_test(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+def test_the_executor_is_part_of_the_policy_under_test(
+    spec: RolloutSpec, records: list[RolloutRecord]
+) -> None:
     newest = run_rollouts(replace(spec, executor="latest", episodes=2), workers=0)
     assert [r.trace_hash for r in newest] != [r.trace_hash for r in records[:2]]
     assert newest[0].factors == records[0].factors
@@ -84,7 +101,9 @@ def test_the_executor_is_part_of_the_policy_under_test(spec: RolloutSpec, record
 
 def test_progress_ends_with_all_episodes(spec: RolloutSpec) -> None:
     seen: list[tuple[int, int]] = []
-    run_rollouts(replace(spec, episodes=2), workers=0, progress=lambda done, total: seen.append((done, total)))
+    run_rollouts(
+        replace(spec, episodes=2), workers=0, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(2, 2)]
 
 
@@ -100,8 +119,14 @@ def test_seeds_of_two_purposes_roots_or_indices_never_meet(root: int, index: int
     never_meet(seed_of, root, index)
 
 
-@pytest.mark.parametrize("planted", [lambda p, root, i: seed_of(Purpose.TRAIN, root, i), lambda p, root, i: seed_of(p, 0, root + i)], ids=["purpose", "sum"])
-def test_the_seed_test_catches_a_planted_seed_that_forgets_its_purpose_or_adds_root_and_index(planted: Callable[[Purpose, int, int], int]) -> None:
+@pytest.mark.parametrize(
+    "planted",
+    [lambda p, root, i: seed_of(Purpose.TRAIN, root, i), lambda p, root, i: seed_of(p, 0, root + i)],
+    ids=["purpose", "sum"],
+)
+def test_the_seed_test_catches_a_planted_seed_that_forgets_its_purpose_or_adds_root_and_index(
+    planted: Callable[[Purpose, int, int], int],
+) -> None:
     with pytest.raises(AssertionError):
         never_meet(planted, 3, 5)
 
@@ -151,9 +176,15 @@ def test_a_screen_is_found_again_by_content(spec: RolloutSpec, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("engine", "kind"),
-    [("mujoco 4.0.0", "sim"), ("wrapped gym_pusht/PushT-v0, gym_pusht 0.1.8", "sim"), ("drake 1.51", "second_engine")],
+    [
+        ("mujoco 4.0.0", "sim"),
+        ("wrapped gym_pusht/PushT-v0, gym_pusht 0.1.8", "sim"),
+        ("drake 1.51", "second_engine"),
+    ],
 )
-def test_only_another_engine_than_the_policys_own_is_a_second_one(engine: str, kind: str, spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
+def test_only_another_engine_than_the_policys_own_is_a_second_one(
+    engine: str, kind: str, spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
+) -> None:
     found = screen(replace(spec, episodes=2), tmp_path, workers=0)
     other = replace(found, stamp=replace(found.stamp, fields={**found.stamp.fields, "engine": engine}))
     assert str(other.evidence) == kind
@@ -181,7 +212,9 @@ def _one_left_out(folder: Path) -> None:
 def _other_traces(folder: Path) -> None:
     records = read_records(folder / "traces.npz")
     records[0] = replace(records[0], age=records[0].age + 1)
-    write_records(folder / "traces.npz", records, films=False, about=read_json(folder / "screen.json")["stamp"])
+    write_records(
+        folder / "traces.npz", records, films=False, about=read_json(folder / "screen.json")["stamp"]
+    )
 
 
 def _no_traces(folder: Path) -> None:
@@ -194,7 +227,9 @@ def _of_an_older_version(folder: Path) -> None:
     write_atomic(folder / "screen.json", json.dumps(stored))
 
 
-@pytest.mark.parametrize("edit", [_all_successes, _another_policy, _one_left_out, _other_traces, _no_traces, _of_an_older_version])
+@pytest.mark.parametrize(
+    "edit", [_all_successes, _another_policy, _one_left_out, _other_traces, _no_traces, _of_an_older_version]
+)
 def test_a_summary_that_says_something_else_than_its_traces_is_not_believed(
     edit: Callable[[Path], None], spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
 ) -> None:
@@ -205,8 +240,13 @@ def test_a_summary_that_says_something_else_than_its_traces_is_not_believed(
         read_screen(found.path)
 
 
-def test_a_kept_group_of_another_policy_is_not_taken_for_ones_own(records: list[RolloutRecord], spec: RolloutSpec, tmp_path: Path) -> None:
-    ours, theirs = (Arm(spec=replace(spec, episodes=len(records)), policy=p, folder=tmp_path / p) for p in ("ours", "theirs"))
+def test_a_kept_group_of_another_policy_is_not_taken_for_ones_own(
+    records: list[RolloutRecord], spec: RolloutSpec, tmp_path: Path
+) -> None:
+    ours, theirs = (
+        Arm(spec=replace(spec, episodes=len(records)), policy=p, folder=tmp_path / p)
+        for p in ("ours", "theirs")
+    )
     seeds = ours.group(0)
     kept = [replace(r, seed=seed) for r, seed in zip(records, seeds, strict=False)]
     write_records(theirs.file(0), kept, about=theirs.about(0))
@@ -217,15 +257,28 @@ def test_a_kept_group_of_another_policy_is_not_taken_for_ones_own(records: list[
         run_arms([ours], {0: [0]}, workers=0)
 
 
-@pytest.mark.parametrize("change", [{"executor": "latest"}, {"seed": 9}, {"purpose": Purpose.REPORT}, {"ranges": ARM_PRESETS["shifted"]}, {"episodes": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"executor": "latest"},
+        {"seed": 9},
+        {"purpose": Purpose.REPORT},
+        {"ranges": ARM_PRESETS["shifted"]},
+        {"episodes": 2},
+    ],
+)
 def test_another_executor_seed_purpose_or_range_is_another_screen(
     change: dict[str, object], spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
 ) -> None:
     small = replace(spec, episodes=1)
-    assert screen(small, tmp_path, workers=0).path != screen(replace(small, **change), tmp_path, workers=0).path  # type: ignore[arg-type]
+    assert (
+        screen(small, tmp_path, workers=0).path != screen(replace(small, **change), tmp_path, workers=0).path
+    )  # type: ignore[arg-type]
 
 
-def test_a_screen_that_was_killed_before_its_end_is_run_again(spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
+def test_a_screen_that_was_killed_before_its_end_is_run_again(
+    spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
+) -> None:
     small = replace(spec, episodes=2)
     first = screen(small, tmp_path, workers=0)
     (first.path / "screen.json").unlink()
@@ -233,14 +286,18 @@ def test_a_screen_that_was_killed_before_its_end_is_run_again(spec: RolloutSpec,
     assert rolled == [small, small]
 
 
-def test_a_film_of_each_kind_of_ending_is_kept(spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path) -> None:
+def test_a_film_of_each_kind_of_ending_is_kept(
+    spec: RolloutSpec, rolled: list[RolloutSpec], tmp_path: Path
+) -> None:
     report = screen(replace(spec, episodes=3), tmp_path, workers=0)
     films = np.load(report.path / "films.npz")
     kept = {name.split("/")[0] for name in films.files}
     assert {str(report.outcomes[int(seed)]) for seed in kept} == {str(o) for o in report.outcomes.values()}
 
 
-def test_a_checkpoint_that_is_missing_or_of_another_convention_is_refused(spec: RolloutSpec, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_missing_or_of_another_convention_is_refused(
+    spec: RolloutSpec, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match=CARD):
         run_rollouts(replace(spec, checkpoint=tmp_path), workers=0)
     for file in spec.checkpoint.iterdir():
@@ -257,7 +314,9 @@ def test_an_unknown_executor_is_refused(spec: RolloutSpec) -> None:
         run_rollouts(replace(spec, executor="newst", episodes=1), workers=0)
 
 
-def test_two_failures_of_a_group_are_filmed_whole_and_the_screen_makes_videos_of_them(spec: RolloutSpec, records: list[RolloutRecord], tmp_path: Path) -> None:
+def test_two_failures_of_a_group_are_filmed_whole_and_the_screen_makes_videos_of_them(
+    spec: RolloutSpec, records: list[RolloutRecord], tmp_path: Path
+) -> None:
     failed = [r for r in records if not r.outcome.is_success]
     assert len(failed) == 3, "an untrained policy fails"
     assert sum(r.is_filmed_whole for r in failed) == engine.WHOLE_FILMS
@@ -273,16 +332,24 @@ def test_two_failures_of_a_group_are_filmed_whole_and_the_screen_makes_videos_of
         assert sum(1 for _ in container.decode(stream)) in {r.steps for r in failed}
 
 
-def test_videos_are_named_after_failures_of_any_length_and_alphabet(records: list[RolloutRecord], tmp_path: Path) -> None:
+def test_videos_are_named_after_failures_of_any_length_and_alphabet(
+    records: list[RolloutRecord], tmp_path: Path
+) -> None:
     whole = next(r for r in records if r.is_filmed_whole and not r.outcome.is_success)
     modes = ["x" * 5000, "../../up", "\u5931\u6557", "a\0b\nc"]
-    videos = write_videos(tmp_path / "here", [replace(whole, seed=i, outcome=Outcome.failure(mode)) for i, mode in enumerate(modes)], 20.0)
+    videos = write_videos(
+        tmp_path / "here",
+        [replace(whole, seed=i, outcome=Outcome.failure(mode)) for i, mode in enumerate(modes)],
+        20.0,
+    )
     assert len(set(videos)) == len(modes)
     assert {v.parent for v in videos} == {tmp_path / "here"}
     assert all(v.is_file() and len(v.name) < 128 and v.name.isascii() for v in videos)
 
 
-def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(spec: RolloutSpec, records: list[RolloutRecord]) -> None:
+def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(
+    spec: RolloutSpec, records: list[RolloutRecord]
+) -> None:
     env = make_env("arm-pick", image_size=SIZE)
     record = next(r for r in records if r.is_filmed_whole)
     obs, _ = env.reset(seed=record.seed, options={"factors": dict(record.factors)})
@@ -294,7 +361,9 @@ def test_a_policy_is_shown_the_frames_that_stepping_would_have_shown(spec: Rollo
 
 
 @pytest.mark.slow
-def test_a_ray_cluster_runs_the_groups_to_the_same_bytes(spec: RolloutSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_runs_the_groups_to_the_same_bytes(
+    spec: RolloutSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray", reason="needs simgap[ray]")
     from simgap.compute.ray import RayRunner
 

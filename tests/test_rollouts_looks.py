@@ -26,10 +26,18 @@ from simgap.statistics import ScreenVerdict, Tally
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> RolloutSpec:
     checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "policy")
-    return RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="whole_chunk", ranges=ARM_PRESETS["nominal"], episodes=2)
+    return RolloutSpec(
+        env="arm-pick",
+        checkpoint=checkpoint,
+        executor="whole_chunk",
+        ranges=ARM_PRESETS["nominal"],
+        episodes=2,
+    )
 
 
-def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(spec: RolloutSpec, tmp_path: Path) -> None:
+def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(
+    spec: RolloutSpec, tmp_path: Path
+) -> None:
     folder = tmp_path / "select-0123"
     folder.mkdir()
     race = {
@@ -63,7 +71,20 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     assert pooled is not None
     assert (pooled.seeds, pooled.rate.n, pooled.rate.anytime) == ((0, 1), 4, True)
     assert pooled.rate.successes == alone.counts.successes + both.counts.successes
-    words = ["screen", str(spec.checkpoint), "--env", "arm-pick", "-n", "2", "--executor", "whole_chunk", "--purpose", "report", "--seed", "1"]
+    words = [
+        "screen",
+        str(spec.checkpoint),
+        "--env",
+        "arm-pick",
+        "-n",
+        "2",
+        "--executor",
+        "whole_chunk",
+        "--purpose",
+        "report",
+        "--seed",
+        "1",
+    ]
     words += ["--workers", "0", "--out", str(tmp_path)]
     assert main([*words, "--quiet"]) == 1
     said = capsys.readouterr().out
@@ -73,7 +94,11 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
     assert read_card(spec.checkpoint).hash == both.stamp.fields["policy"]
     summary = alone.path / "screen.json"
     kept = summary.read_text()
-    for damage in (lambda: summary.write_text(kept.replace('"failure"', '"success"')), lambda: summary.write_text("{"), summary.unlink):
+    for damage in (
+        lambda: summary.write_text(kept.replace('"failure"', '"success"')),
+        lambda: summary.write_text("{"),
+        summary.unlink,
+    ):
         damage()
         assert main([*words, "--json", "--quiet"]) == 1
         (shown,) = json.loads(capsys.readouterr().out)["screens"]
@@ -84,18 +109,28 @@ def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_s
 
 
 @pytest.mark.slow
-def test_adding_reports_until_one_pleases_keeps_the_error_of_a_single_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_reports_until_one_pleases_keeps_the_error_of_a_single_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A policy exactly at a bar, ten reports of 50: how often is any pooled verdict wrong?"""
     rng, runs, most = np.random.default_rng(7), 300, 10
-    for rate, wrong in ((BROKEN_BELOW, ScreenVerdict.BROKEN), (WORTHY_ABOVE, ScreenVerdict.WORTH_HARDWARE_TIME)):
+    for rate, wrong in (
+        (BROKEN_BELOW, ScreenVerdict.BROKEN),
+        (WORTHY_ABOVE, ScreenVerdict.WORTH_HARDWARE_TIME),
+    ):
         reports = rng.binomial(50, rate, size=(runs, most))
-        pooled = [[_pooled_after(row[: i + 1], monkeypatch) for i in range(1, most)] for row in reports.tolist()]
+        pooled = [
+            [_pooled_after(row[: i + 1], monkeypatch) for i in range(1, most)] for row in reports.tolist()
+        ]
         assert np.mean([wrong in row for row in pooled]) <= 0.025 + 2 * 0.009
 
 
 def _pooled_after(successes: list[int], monkeypatch: pytest.MonkeyPatch) -> ScreenVerdict:
     stamp = Stamp(kind="rollouts", fields={"purpose": "report", "seed": 0})
-    reports = [SimpleNamespace(stamp=stamp, counts=Tally(successes=k, failures={"missed": 50 - k})) for k in successes]
+    reports = [
+        SimpleNamespace(stamp=stamp, counts=Tally(successes=k, failures={"missed": 50 - k}))
+        for k in successes
+    ]
     monkeypatch.setattr(looks, "_reports_like", lambda root, report: enumerate(reports[1:], start=1))
     found = looks.pooled_reports(Path(), reports[0])  # type: ignore[arg-type]
     assert found is not None

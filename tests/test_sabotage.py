@@ -53,6 +53,10 @@ def test_the_same_seed_draws_the_same_faults_and_another_draws_others() -> None:
 
 
 def test_the_tests_of_a_module_are_those_that_import_it_nearest_first() -> None:
-    by_test = {Path("test_b.py"): {"simgap.b"}, Path("test_a.py"): {"simgap.a"}, Path("test_c.py"): {"simgap.c"}}
+    by_test = {
+        Path("test_b.py"): {"simgap.b"},
+        Path("test_a.py"): {"simgap.a"},
+        Path("test_c.py"): {"simgap.c"},
+    }
     by_module = {"simgap.b": {"simgap.a"}, "simgap.a": set(), "simgap.c": set()}
     assert sabotage.tests_of("simgap.a", by_test, by_module) == [Path("test_a.py"), Path("test_b.py")]

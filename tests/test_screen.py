@@ -56,14 +56,18 @@ def record(seed: int, outcome: Outcome, *, steps: int = 3) -> RolloutRecord:
 
 
 def spec(checkpoint: Path = Path("nowhere"), **changes: Any) -> RolloutSpec:
-    whole = RolloutSpec(env="arm-pick", checkpoint=checkpoint, executor="latest", ranges=ARM_PRESETS["nominal"], episodes=CAP)
+    whole = RolloutSpec(
+        env="arm-pick", checkpoint=checkpoint, executor="latest", ranges=ARM_PRESETS["nominal"], episodes=CAP
+    )
     return dataclasses.replace(whole, **changes)
 
 
 # -- error rates, by simulation
 
 
-def courses(rate: float, runs: int, *, low: np.ndarray, high: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def courses(
+    rate: float, runs: int, *, low: np.ndarray, high: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (verdict -1, 0, 1; successes; rollouts) at the stop of many simulated screens by tables of bounds."""
     k = np.cumsum(np.random.default_rng(seed).random((runs, len(low))) < rate, axis=1)
     says = np.where(k <= low, -1, np.where(k >= high, 1, 0))
@@ -80,11 +84,15 @@ def bounds() -> tuple[np.ndarray, np.ndarray]:
 def peeking_bounds() -> tuple[np.ndarray, np.ndarray]:
     """The fixed-n rule asked after every rollout: a planted mistake."""
     n, k = np.arange(1, CAP + 1)[:, None], np.arange(CAP + 1)[None, :]
-    low = (binom.cdf(k, n, BROKEN_BELOW) < 0.025).sum(axis=1) - 1  # the exact interval lies wholly below the bar
+    # the exact interval lies wholly below the bar
+    low = (binom.cdf(k, n, BROKEN_BELOW) < 0.025).sum(axis=1) - 1
     high = (binom.sf(k - 1, n, WORTHY_ABOVE) >= 0.025).sum(axis=1)
     for count, successes in ((10, 1), (10, 2), (60, 50), (60, 49)):
         verdict = screen_verdict(successes, count, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
-        assert (verdict is ScreenVerdict.BROKEN, verdict is ScreenVerdict.WORTH_HARDWARE_TIME) == (successes <= low[count - 1], successes >= high[count - 1])
+        assert (verdict is ScreenVerdict.BROKEN, verdict is ScreenVerdict.WORTH_HARDWARE_TIME) == (
+            successes <= low[count - 1],
+            successes >= high[count - 1],
+        )
     return low, high
 
 
@@ -124,10 +132,14 @@ def test_a_clear_case_is_decided_early_and_nearly_always(rate: float, verdict: i
 # -- group by group: any order, any kill
 
 
-def fake_runner(outcome_of: Callable[[int], Outcome], order: Sequence[int], dies_after: int | None, ran: list[int]) -> Any:
+def fake_runner(
+    outcome_of: Callable[[int], Outcome], order: Sequence[int], dies_after: int | None, ran: list[int]
+) -> Any:
     """Return a task runner that lands groups in another order, as several workers do, and may die."""
 
-    def run(setup: Any, setup_args: Any, tasks: Sequence[Any], *, workers: int, on_result: Callable[[Any], None]) -> None:
+    def run(
+        setup: Any, setup_args: Any, tasks: Sequence[Any], *, workers: int, on_result: Callable[[Any], None]
+    ) -> None:
         (arm,) = setup_args[0]
         for count, task in enumerate(sorted(tasks, key=lambda t: order[t.group % len(order)])):
             if dies_after is not None and count >= dies_after:
@@ -140,9 +152,13 @@ def fake_runner(outcome_of: Callable[[int], Outcome], order: Sequence[int], dies
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rate=st.sampled_from([0.0, 0.45, 0.8, 1.0]))
-def test_a_screen_says_the_same_in_any_order_of_work_and_after_any_kill(data: st.DataObject, rate: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_screen_says_the_same_in_any_order_of_work_and_after_any_kill(
+    data: st.DataObject, rate: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     def outcome_of(seed: int) -> Outcome:
-        return Outcome.success() if np.random.default_rng(seed).random() < rate else Outcome.failure("timeout")
+        return (
+            Outcome.success() if np.random.default_rng(seed).random() < rate else Outcome.failure("timeout")
+        )
 
     plan, asked = plan_of(64), spec(episodes=64)
     alone = run_screen(plan, (outcome_of(seed_of(Purpose.SELECT, 0, i)) for i in range(64)))
@@ -153,7 +169,13 @@ def test_a_screen_says_the_same_in_any_order_of_work_and_after_any_kill(data: st
             order = data.draw(st.permutations(range(8)))
             patch.setattr(kept, "run_tasks", fake_runner(outcome_of, order, dies_after, ran))
             try:
-                records = run_kept(asked, folder, policy="p", workers=2, enough=lambda rows: run_screen(plan, (r.outcome for r in rows)).finished)
+                records = run_kept(
+                    asked,
+                    folder,
+                    policy="p",
+                    workers=2,
+                    enough=lambda rows: run_screen(plan, (r.outcome for r in rows)).finished,
+                )
             except KeyboardInterrupt:
                 continue
     found = run_screen(plan, (r.outcome for r in records))
@@ -168,7 +190,9 @@ def test_records_come_back_as_they_were_with_and_without_films(tmp_path: Path) -
         write_records(tmp_path / "g.npz", made, films=films)
         back = read_records(tmp_path / "g.npz")
         assert [r.trace_hash for r in back] == [r.trace_hash for r in made]
-        assert [(r.seed, r.mode, r.factors, r.outcome) for r in back] == [(r.seed, r.mode, r.factors, r.outcome) for r in made]
+        assert [(r.seed, r.mode, r.factors, r.outcome) for r in back] == [
+            (r.seed, r.mode, r.factors, r.outcome) for r in made
+        ]
         assert all(set(r.film) == ({"front"} if films else set()) for r in back)
         assert back[0].disagreement is not None
         assert back[0].n_averaged is None
@@ -199,13 +223,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_screen_killed_with_nine_goes_on_from_its_groups_and_ends_with_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_screen_killed_with_nine_goes_on_from_its_groups_and_ends_with_the_same_bytes(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     small = spec(checkpoint, episodes=3)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom simgap.rollouts import engine\nfrom simgap.rollouts.engine import RolloutSpec\n"
-        "from simgap.rollouts.screen import screen\nfrom simgap.envs.arm.factors import ARM_PRESETS\nengine.GROUP = 1\n"
-        f"screen(RolloutSpec(env='arm-pick', checkpoint=Path({str(checkpoint)!r}), executor='latest', ranges=ARM_PRESETS['nominal'], episodes=3),"
-        f" Path({str(tmp_path / 'killed')!r}), workers=0)\n"
+        "import sys\nfrom pathlib import Path\nfrom simgap.rollouts import engine\nfrom"
+        " simgap.rollouts.engine import RolloutSpec\nfrom simgap.rollouts.screen import screen\nfrom"
+        " simgap.envs.arm.factors import ARM_PRESETS\nengine.GROUP = 1\nscreen(RolloutSpec(env='arm-pick',"
+        f" checkpoint=Path({str(checkpoint)!r}), executor='latest', ranges=ARM_PRESETS['nominal'],"
+        f" episodes=3), Path({str(tmp_path / 'killed')!r}), workers=0)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
     while process.poll() is None and not list(tmp_path.glob(f"killed/*/{GROUPS}/*.npz")):
@@ -264,9 +291,25 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "other", steps=6)
 
 
-def test_an_untrained_policy_is_broken_after_a_few_rollouts(run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrained_policy_is_broken_after_a_few_rollouts(
+    run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "GROUP", 4)
-    code, document = run("screen", checkpoint, "--env", "arm-pick", "--sequential", "-n", "24", "--workers", "0", "--executor", "latest", "--out", tmp_path)
+    code, document = run(
+        "screen",
+        checkpoint,
+        "--env",
+        "arm-pick",
+        "--sequential",
+        "-n",
+        "24",
+        "--workers",
+        "0",
+        "--executor",
+        "latest",
+        "--out",
+        tmp_path,
+    )
     (shown,) = document["screens"]
     assert (code, shown["verdict"], shown["stopped_early"], shown["cap"]) == (1, "broken", True, 24)
     assert shown["rollouts"] == shown["n"] < 12
@@ -274,8 +317,25 @@ def test_an_untrained_policy_is_broken_after_a_few_rollouts(run: Any, checkpoint
     assert "clopper_pearson" not in shown
 
 
-def test_traces_that_are_gone_are_made_again_as_the_message_says(run: Any, checkpoint: Path, tmp_path: Path) -> None:
-    words = ["screen", checkpoint, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--out", tmp_path, "--purpose", "report"]
+def test_traces_that_are_gone_are_made_again_as_the_message_says(
+    run: Any, checkpoint: Path, tmp_path: Path
+) -> None:
+    words = [
+        "screen",
+        checkpoint,
+        "--env",
+        "arm-pick",
+        "-n",
+        "2",
+        "--workers",
+        "0",
+        "--executor",
+        "latest",
+        "--out",
+        tmp_path,
+        "--purpose",
+        "report",
+    ]
     _, first = run(*words)
     traces = Path(first["screens"][0]["path"]) / "traces.npz"
     whole = traces.read_bytes()
@@ -289,7 +349,10 @@ def test_traces_that_are_gone_are_made_again_as_the_message_says(run: Any, check
     assert traces.read_bytes() == whole
 
 
-@pytest.mark.parametrize(("field", "value", "code", "message"), [("envs", ["arm-place"], 2, "--env arm-place"), ("cameras", ["front", "top"], 3, "['top']")])
+@pytest.mark.parametrize(
+    ("field", "value", "code", "message"),
+    [("envs", ["arm-place"], 2, "--env arm-place"), ("cameras", ["front", "top"], 3, "['top']")],
+)
 def test_a_second_policy_that_cannot_act_here_is_refused_before_the_first_has_run(
     run: Any, checkpoint: Path, tmp_path: Path, field: str, value: list[str], code: int, message: str
 ) -> None:
@@ -298,25 +361,59 @@ def test_a_second_policy_that_cannot_act_here_is_refused_before_the_first_has_ru
     card["training" if field == "envs" else "architecture"][field] = value
     write_atomic(wrong / "card.json", json.dumps(card))
     for words in (["screen", checkpoint, wrong], ["select", checkpoint, wrong, "--report-n", "2"]):
-        found, document = run(*words, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--out", tmp_path / "out")
+        found, document = run(
+            *words,
+            "--env",
+            "arm-pick",
+            "-n",
+            "2",
+            "--workers",
+            "0",
+            "--executor",
+            "latest",
+            "--out",
+            tmp_path / "out",
+        )
         assert found == code
         assert message in document["error"]
         assert not (tmp_path / "out").exists()
 
 
-def test_two_policies_are_compared_on_the_same_seeds(run: Any, checkpoint: Path, other: Path, tmp_path: Path) -> None:
+def test_two_policies_are_compared_on_the_same_seeds(
+    run: Any, checkpoint: Path, other: Path, tmp_path: Path
+) -> None:
     code, document = run(
-        "screen", checkpoint, other, "--env", "arm-pick", "-n", "2", "--workers", "0", "--executor", "latest", "--motion", "2", "--out", tmp_path
+        "screen",
+        checkpoint,
+        other,
+        "--env",
+        "arm-pick",
+        "-n",
+        "2",
+        "--workers",
+        "0",
+        "--executor",
+        "latest",
+        "--motion",
+        "2",
+        "--out",
+        tmp_path,
     )
     assert code == 1
     assert [m["verdict"] for s in document["screens"] for m in s["motion"]] == ["cannot tell", "cannot tell"]
     assert [s["checkpoint"] for s in document["screens"]] == [str(checkpoint), str(other)]
     (difference,) = document["differences"]
-    assert (difference["new"], difference["old"], difference["test"]) == (str(other), str(checkpoint), "exact McNemar")
+    assert (difference["new"], difference["old"], difference["test"]) == (
+        str(other),
+        str(checkpoint),
+        "exact McNemar",
+    )
     assert sum(difference["pairs"].values()) == 2
 
 
-def test_a_policy_against_itself_an_early_stop_in_a_comparison_and_a_second_report_are_refused(run: Any, checkpoint: Path, other: Path, tmp_path: Path) -> None:
+def test_a_policy_against_itself_an_early_stop_in_a_comparison_and_a_second_report_are_refused(
+    run: Any, checkpoint: Path, other: Path, tmp_path: Path
+) -> None:
     where = ["--env", "arm-pick", "--workers", "0", "--out", tmp_path, "--executor", "latest", "-n", "1"]
     for words, message in (
         ([checkpoint, checkpoint], "twice"),

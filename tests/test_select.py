@@ -27,7 +27,15 @@ from simgap.rollouts import screen as screen_module
 from simgap.rollouts import select as select_module
 from simgap.rollouts.race_plot import draw_race
 from simgap.rollouts.record import RolloutRecord
-from simgap.rollouts.select import Selection, SelectSpec, candidates_of, replay_race, report_winner, run_race, to_json
+from simgap.rollouts.select import (
+    Selection,
+    SelectSpec,
+    candidates_of,
+    replay_race,
+    report_winner,
+    run_race,
+    to_json,
+)
 from simgap.rollouts.spent import require_not_spent
 from simgap.seeds import Purpose, seed_of
 from simgap.types import Outcome
@@ -49,7 +57,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome_of(name: str, seed: int, rates: dict[str, float]) -> Outcome:
-    return Outcome.success() if np.random.default_rng([seed, hash_of(name)]).random() < rates[name] else Outcome.failure("timeout")
+    return (
+        Outcome.success()
+        if np.random.default_rng([seed, hash_of(name)]).random() < rates[name]
+        else Outcome.failure("timeout")
+    )
 
 
 def hash_of(name: str) -> int:
@@ -59,7 +71,16 @@ def hash_of(name: str) -> int:
 def record(seed: int, outcome: Outcome) -> RolloutRecord:
     empty = np.zeros((2, 6), dtype=np.float32)
     film = {"front": np.zeros((1, 2, 2, 3), dtype=np.uint8)}
-    return RolloutRecord(seed=seed, outcome=outcome, factors={}, state=empty, action=empty, age=empty[:, 0], film=film, film_steps=(0,))
+    return RolloutRecord(
+        seed=seed,
+        outcome=outcome,
+        factors={},
+        state=empty,
+        action=empty,
+        age=empty[:, 0],
+        film=film,
+        film_steps=(0,),
+    )
 
 
 class Planted:
@@ -69,7 +90,15 @@ class Planted:
         self.rates, self.ran, self.dies_after = rates, list[tuple[str, str, int]](), -1
         self.shuffle: Callable[[Sequence[Any]], list[Any]] = list
 
-    def __call__(self, setup: Any, setup_args: Any, tasks: Sequence[Any], *, workers: int, on_result: Callable[[Any], None]) -> None:
+    def __call__(
+        self,
+        setup: Any,
+        setup_args: Any,
+        tasks: Sequence[Any],
+        *,
+        workers: int,
+        on_result: Callable[[Any], None],
+    ) -> None:
         arms = setup_args[0]
         for task in self.shuffle(tasks):
             if self.dies_after == 0:
@@ -95,7 +124,9 @@ def stand_in(patch: pytest.MonkeyPatch, runner: Any) -> None:
 
 
 def spec_of(folder: Path, **changes: Any) -> SelectSpec:
-    whole = SelectSpec(candidates=candidates_of([folder]), env="arm-pick", ranges=ARM_PRESETS["nominal"], cap=192, report=64)
+    whole = SelectSpec(
+        candidates=candidates_of([folder]), env="arm-pick", ranges=ARM_PRESETS["nominal"], cap=192, report=64
+    )
     return dataclasses.replace(whole, **changes)
 
 
@@ -103,7 +134,9 @@ def select(spec: SelectSpec, out: Path) -> Selection:
     return report_winner(spec, run_race(spec, out, workers=0), out, workers=0)
 
 
-def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(
+    run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
     spec = spec_of(run_folder)
     assert [c.name for c in spec.candidates] == list(RATES), "checkpoints go by their numbers"
     found = select(spec, tmp_path)
@@ -113,17 +146,22 @@ def test_the_best_wins_losers_run_fewer_seeds_and_the_report_has_fresh_ones(run_
     assert raced.trials <= spec.most < spec.full
     assert not set(found.report.outcomes) & set(raced.outcomes["step-20"])
     assert found.report.counts.n == 64
-    assert found.curse.point == pytest.approx(raced.selected.successes / raced.selected.n - found.report.counts.successes / 64)
+    assert found.curse.point == pytest.approx(
+        raced.selected.successes / raced.selected.n - found.report.counts.successes / 64
+    )
     document = to_json(spec, found)
-    assert document == read_sealed(found.folder / "selection.json") | {"winner_path": spec.candidates[2].path, "path": found.folder} | {
-        "entrants": document["entrants"]
-    }
+    assert document == read_sealed(found.folder / "selection.json") | {
+        "winner_path": spec.candidates[2].path,
+        "path": found.folder,
+    } | {"entrants": document["entrants"]}
     assert draw_race(found).read_bytes().startswith(b"\x89PNG")
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_race_ends_the_same_in_any_order_of_work_and_after_any_kill(data: st.DataObject, run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_race_ends_the_same_in_any_order_of_work_and_after_any_kill(
+    data: st.DataObject, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     spec, runner = spec_of(run_folder, cap=96), Planted(dict(RATES))
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch, runner)
@@ -143,7 +181,9 @@ def test_a_race_ends_the_same_in_any_order_of_work_and_after_any_kill(data: st.D
     assert len(runner.ran) == len(ran_alone), "a group that was kept was run again"
 
 
-def test_another_race_of_the_same_policies_finds_the_groups_of_the_first(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+def test_another_race_of_the_same_policies_finds_the_groups_of_the_first(
+    run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
     run_race(spec_of(run_folder, cap=64), tmp_path, workers=0)
     before = len(planted.ran)
     longer = run_race(spec_of(run_folder, cap=128), tmp_path, workers=0)
@@ -164,14 +204,23 @@ def test_a_race_replayed_from_full_outcomes_takes_the_same_winner_after_the_same
     assert (spec.candidates[winner].name, cost) == (raced.winner, raced.trials)
 
 
-def test_report_seeds_that_one_winner_spent_are_refused_to_the_next(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+def test_report_seeds_that_one_winner_spent_are_refused_to_the_next(
+    run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
     first = select(spec_of(run_folder), tmp_path)
-    assert select(spec_of(run_folder), tmp_path).report.outcomes == first.report.outcomes, "the same selection again is nothing new"
+    assert select(spec_of(run_folder), tmp_path).report.outcomes == first.report.outcomes, (
+        "the same selection again is nothing new"
+    )
     others = spec_of(run_folder)
-    others = dataclasses.replace(others, candidates=tuple(c for c in others.candidates if c.name != "step-20"))
+    others = dataclasses.replace(
+        others, candidates=tuple(c for c in others.candidates if c.name != "step-20")
+    )
     with pytest.raises(UsageError, match="--report-seed"):
         select(others, tmp_path)
-    assert select(dataclasses.replace(others, report_seed=1), tmp_path).raced.winner in ("step-10", "step-100")
+    assert select(dataclasses.replace(others, report_seed=1), tmp_path).raced.winner in (
+        "step-10",
+        "step-100",
+    )
 
 
 def test_a_report_on_seeds_of_the_race_is_refused(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
@@ -184,7 +233,9 @@ def test_a_report_on_seeds_of_the_race_is_refused(run_folder: Path, planted: Pla
         report_winner(spec, planted_leak, tmp_path, workers=0)
 
 
-def test_equal_policies_stay_in_and_the_winner_s_curse_is_shown(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+def test_equal_policies_stay_in_and_the_winner_s_curse_is_shown(
+    run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
     planted.rates = dict.fromkeys(RATES, 0.7)
     curses, expected = [], []
     for seed in range(8):
@@ -210,10 +261,15 @@ def test_one_checkpoint_none_or_the_same_twice_is_refused(run_folder: Path, tmp_
     assert [c.executor for c in two] == ["whole_chunk", "whole_chunk"]
 
 
-def test_a_training_that_kept_checkpoints_stands_for_them_and_its_end(run_folder: Path, tmp_path: Path) -> None:
+def test_a_training_that_kept_checkpoints_stands_for_them_and_its_end(
+    run_folder: Path, tmp_path: Path
+) -> None:
     shutil.copytree(run_folder / "step-10", tmp_path / "run")
     shutil.copytree(run_folder / "step-2", tmp_path / "run" / KEPT / "step-2")
-    assert [c.path for c in candidates_of([tmp_path / "run"])] == [tmp_path / "run" / KEPT / "step-2", tmp_path / "run"]
+    assert [c.path for c in candidates_of([tmp_path / "run"])] == [
+        tmp_path / "run" / KEPT / "step-2",
+        tmp_path / "run",
+    ]
 
 
 def test_a_checkpoint_of_another_training_among_the_kept_is_refused(run_folder: Path, tmp_path: Path) -> None:
@@ -230,7 +286,17 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(engine, "GROUP", 2)
-    words = ["select", str(run_folder / "step-2"), str(run_folder / "step-10"), "--env", "arm-pick", "-n", "2", "--report-n", "2"]
+    words = [
+        "select",
+        str(run_folder / "step-2"),
+        str(run_folder / "step-10"),
+        "--env",
+        "arm-pick",
+        "-n",
+        "2",
+        "--report-n",
+        "2",
+    ]
     words += ["--executor", "latest", "--workers", "0", "--quiet", "--out", str(tmp_path)]
     assert main([*words, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -239,14 +305,30 @@ def test_the_verb_tells_both_rates_and_refuses_to_call_untrained_policies_worthy
     assert Path(document["plot"]).is_file()
     assert main(words) == 1
     page = capsys.readouterr().out
-    winner = ["screen", document["winner_path"], "--env", "arm-pick", "-n", "2", "--executor", "latest", "--workers", "0", "--out", str(tmp_path)]
+    winner = [
+        "screen",
+        document["winner_path"],
+        "--env",
+        "arm-pick",
+        "-n",
+        "2",
+        "--executor",
+        "latest",
+        "--workers",
+        "0",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*winner, "--quiet"]) == 1
     assert "these seeds chose this policy" in capsys.readouterr().out
     others = [words[0], str(run_folder / "step-20"), str(run_folder / "step-100"), *words[3:]]
     stand_in(monkeypatch, None)  # refused before the first rollout
     assert main(others) == 2
     assert "--report-seed" in capsys.readouterr().err
-    assert all(word in page for word in ("SELECTED", "not to be reported", "on fresh seeds", "winner's curse", "race.png"))
+    assert all(
+        word in page
+        for word in ("SELECTED", "not to be reported", "on fresh seeds", "winner's curse", "race.png")
+    )
 
 
 class Breaking(Planted):
@@ -256,27 +338,65 @@ class Breaking(Planted):
         super().__init__(rates)
         self.voids = voids
 
-    def __call__(self, setup: Any, setup_args: Any, tasks: Sequence[Any], *, workers: int, on_result: Callable[[Any], None]) -> None:
+    def __call__(
+        self,
+        setup: Any,
+        setup_args: Any,
+        tasks: Sequence[Any],
+        *,
+        workers: int,
+        on_result: Callable[[Any], None],
+    ) -> None:
         def broken(result: Any) -> None:
             task, records = result
             share = self.voids.get(setup_args[0][task.arm].spec.checkpoint.name, 0.0)
             is_void = [np.random.default_rng([r.seed, 7]).random() < share for r in records]
-            on_result((task, [dataclasses.replace(r, outcome=Outcome.void("diverged")) if v else r for r, v in zip(records, is_void, strict=True)]))
+            on_result(
+                (
+                    task,
+                    [
+                        dataclasses.replace(r, outcome=Outcome.void("diverged")) if v else r
+                        for r, v in zip(records, is_void, strict=True)
+                    ],
+                )
+            )
 
         super().__call__(setup, setup_args, tasks, workers=workers, on_result=broken)
 
 
-def page_of(run_folder: Path, out: Path, runner: Planted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def page_of(
+    run_folder: Path,
+    out: Path,
+    runner: Planted,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
     stand_in(monkeypatch, runner)
     monkeypatch.setattr(screen_module, "write_videos", lambda *_: None)
-    main(["select", str(run_folder), "--env", "arm-pick", "--report-n", "2", "--workers", "0", "--quiet", "--out", str(out)])
+    main(
+        [
+            "select",
+            str(run_folder),
+            "--env",
+            "arm-pick",
+            "--report-n",
+            "2",
+            "--workers",
+            "0",
+            "--quiet",
+            "--out",
+            str(out),
+        ]
+    )
     return capsys.readouterr().out
 
 
 def test_voids_are_shown_and_a_checkpoint_set_aside_has_run_those_as_well(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = page_of(run_folder, tmp_path, Breaking(dict.fromkeys(RATES, 0.7), {"step-2": 0.9}), monkeypatch, capsys)
+    page = page_of(
+        run_folder, tmp_path, Breaking(dict.fromkeys(RATES, 0.7), {"step-2": 0.9}), monkeypatch, capsys
+    )
     (row,) = [line for line in page.splitlines() if " step-2: " in line]
     found = re.search(r"step-2: \d+/(\d+) .*, (\d+) void, (?:set aside after (\d+) seeds|in|out)", row)
     assert found is not None, row
@@ -306,7 +426,9 @@ def test_a_race_in_which_all_rollouts_are_void_has_no_winner_and_spends_no_repor
     assert not (tmp_path / "spent-seeds").exists()
 
 
-def test_report_seeds_spent_under_another_number_or_executor_are_refused_before_the_race(run_folder: Path, planted: Planted, tmp_path: Path) -> None:
+def test_report_seeds_spent_under_another_number_or_executor_are_refused_before_the_race(
+    run_folder: Path, planted: Planted, tmp_path: Path
+) -> None:
     spec = spec_of(run_folder, cap=32)
     select(spec, tmp_path)
     hashes = {c.card.hash: c.executor for c in spec.candidates}
@@ -323,11 +445,31 @@ def test_report_seeds_spent_under_another_number_or_executor_are_refused_before_
 
 
 def test_a_budget_that_the_first_look_exceeds_is_said_before_it_is_run(
-    run_folder: Path, planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_folder: Path,
+    planted: Planted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(screen_module, "write_videos", lambda *_: None)
-    words = ["select", str(run_folder), "--env", "arm-pick", "--report-n", "2", "--workers", "0", "--out", str(tmp_path), "-n", "64"]
+    words = [
+        "select",
+        str(run_folder),
+        "--env",
+        "arm-pick",
+        "--report-n",
+        "2",
+        "--workers",
+        "0",
+        "--out",
+        str(tmp_path),
+        "-n",
+        "64",
+    ]
     main([*words, "--budget", "0.1"])
-    assert "a budget of 0.1 would be 25 rollouts, and everybody runs the first 32 seeds: 128" in capsys.readouterr().err
+    assert (
+        "a budget of 0.1 would be 25 rollouts, and everybody runs the first 32 seeds: 128"
+        in capsys.readouterr().err
+    )
     main([*words, "--budget", "0.5"])
     assert "a budget of" not in capsys.readouterr().err

@@ -43,7 +43,9 @@ def minimum_jerk(duration_s: float, rate_hz: float, distance: float = 1.0) -> np
 
 def test_a_minimum_jerk_reach_has_the_published_arc_length_and_the_jerk_of_its_closed_form() -> None:
     assert sparc(speed(minimum_jerk(4, RATE), RATE), RATE) == pytest.approx(-1.40, abs=0.02)
-    assert log_dimensionless_jerk(speed(minimum_jerk(4, 1000.0), 1000.0), 1000.0) == pytest.approx(-np.log(720 / 1.875**2), abs=0.02)
+    assert log_dimensionless_jerk(speed(minimum_jerk(4, 1000.0), 1000.0), 1000.0) == pytest.approx(
+        -np.log(720 / 1.875**2), abs=0.02
+    )
     assert log_dimensionless_jerk(speed(minimum_jerk(4, RATE), RATE), RATE) == pytest.approx(-5.2, abs=0.15)
 
 
@@ -75,14 +77,19 @@ def test_a_stop_halfway_breaks_the_motion_in_both_measures() -> None:
 
 
 @given(st.integers(0, 1000), st.floats(1e-3, 1e3), st.floats(0.2, 5.0))
-def test_amplitude_changes_nothing_and_playing_faster_no_jerk_and_no_path(seed: int, scale: float, faster: float) -> None:
+def test_amplitude_changes_nothing_and_playing_faster_no_jerk_and_no_path(
+    seed: int, scale: float, faster: float
+) -> None:
     rng = np.random.default_rng(seed)
     position = np.cumsum(rng.normal(size=(60, 3)), axis=0)
     speeds = speed(position, RATE)
     for found, scaled in (
         (sparc(speeds, RATE), sparc(speeds * scale, RATE)),
         (log_dimensionless_jerk(speeds, RATE), log_dimensionless_jerk(speeds * scale, RATE)),
-        (log_dimensionless_jerk(speeds, RATE), log_dimensionless_jerk(speed(position, RATE * faster), RATE * faster)),
+        (
+            log_dimensionless_jerk(speeds, RATE),
+            log_dimensionless_jerk(speed(position, RATE * faster), RATE * faster),
+        ),
         (path_ratio(position), path_ratio(position * scale)),
         (freeze_share(speeds, 1.0), freeze_share(speeds * scale, scale)),
     ):
@@ -109,7 +116,12 @@ def test_a_rotation_of_space_changes_neither_speed_nor_way(seed: int) -> None:
 def test_what_does_not_move_or_is_too_short_is_undefined_and_not_smooth() -> None:
     still = speed(np.zeros((30, 2)), RATE)
     assert sparc(still, RATE) is log_dimensionless_jerk(still, RATE) is path_ratio(np.zeros((30, 2))) is None
-    assert sparc(np.ones(2), RATE) is freeze_share(np.zeros(0), 1.0) is longest_freeze_s(np.zeros(0), 1.0, RATE) is None
+    assert (
+        sparc(np.ones(2), RATE)
+        is freeze_share(np.zeros(0), 1.0)
+        is longest_freeze_s(np.zeros(0), 1.0, RATE)
+        is None
+    )
     assert freeze_share(still, 1e-9) == 1.0
     assert log_dimensionless_jerk(np.full(50, 0.3), RATE) is None
     assert path_ratio(np.array([[0.0], [1.0], [0.0]])) is None
@@ -147,7 +159,16 @@ def test_disagreement_grows_with_age_where_predictions_drift_and_is_zero_where_t
 # -- beside a teacher
 
 
-def reach(seed: int, *, freeze: int = 0, jitter: float = 0.0, jump: float = 0.0, detour: float = 0.0, success: bool = True, chunked: bool = True) -> Trace:
+def reach(
+    seed: int,
+    *,
+    freeze: int = 0,
+    jitter: float = 0.0,
+    jump: float = 0.0,
+    detour: float = 0.0,
+    success: bool = True,
+    chunked: bool = True,
+) -> Trace:
     rng = np.random.default_rng(seed)
     there = minimum_jerk(rng.uniform(1.8, 2.4), RATE) * rng.uniform(0.3, 0.5, 3)
     hold = np.repeat(there[-1:], int(rng.integers(2, 6)), axis=0)
@@ -155,11 +176,19 @@ def reach(seed: int, *, freeze: int = 0, jitter: float = 0.0, jump: float = 0.0,
     parts = [there, hold, onward]
     if freeze:
         middle = len(there) // 2
-        parts = [there[:middle], np.repeat(there[middle : middle + 1], freeze, axis=0), there[middle:], hold, onward]
+        parts = [
+            there[:middle],
+            np.repeat(there[middle : middle + 1], freeze, axis=0),
+            there[middle:],
+            hold,
+            onward,
+        ]
     position = np.concatenate(parts)
     phase = np.linspace(0, np.pi * 6, len(position))
     position = position + detour * np.stack([np.sin(phase), 1 - np.cos(phase), 0 * phase], axis=1)
-    position = position + rng.normal(scale=2e-4, size=position.shape) + jitter * rng.normal(size=position.shape)
+    position = (
+        position + rng.normal(scale=2e-4, size=position.shape) + jitter * rng.normal(size=position.shape)
+    )
     action = position + jump * rng.choice([-1, 1], (len(position) // 5 + 1, 3))[np.arange(len(position)) // 5]
     age = np.arange(len(position)) % 5.0 if chunked else None
     return Trace(position=position, rate_hz=RATE, action=action, age=age, is_success=success)
@@ -193,7 +222,10 @@ def test_a_difference_that_nobody_would_feel_is_no_finding_however_sure() -> Non
 
 
 def test_the_teacher_s_own_traces_are_quiet_nearly_always() -> None:
-    quiet = [check_smoothness([reach(1000 * k + s) for s in range(20)], TEACHER).verdict is Verdict.OK for k in range(30)]
+    quiet = [
+        check_smoothness([reach(1000 * k + s) for s in range(20)], TEACHER).verdict is Verdict.OK
+        for k in range(30)
+    ]
     assert sum(quiet) >= 29
 
 
@@ -202,7 +234,14 @@ def test_episodes_that_failed_and_stood_still_until_the_horizon_say_nothing_abou
     for s in range(10):
         trace = reach(s + 500, success=False)
         rest = np.repeat(trace.position[-1:], 200, axis=0)
-        failed.append(Trace(position=np.concatenate([trace.position, rest]), rate_hz=RATE, action=np.concatenate([trace.action, rest]), is_success=False))
+        failed.append(
+            Trace(
+                position=np.concatenate([trace.position, rest]),
+                rate_hz=RATE,
+                action=np.concatenate([trace.action, rest]),
+                is_success=False,
+            )
+        )
     assert check_smoothness([*failed, *(reach(s + 600) for s in range(20))], TEACHER).verdict is Verdict.OK
 
 
@@ -220,14 +259,28 @@ def test_real_teacher_rollouts_are_measured_quietly_and_a_held_action_is_seen() 
         outcome, actions = solve(env, condition(seed), seed=seed)
         assert outcome is not None
         record = RolloutRecord(
-            seed=seed, outcome=outcome, factors={}, state=actions, action=actions, age=np.zeros(len(actions), np.float32), film={}, film_steps=()
+            seed=seed,
+            outcome=outcome,
+            factors={},
+            state=actions,
+            action=actions,
+            age=np.zeros(len(actions), np.float32),
+            film={},
+            film_steps=(),
         )
         made.append(trace_of(record, env.state_spec, env.action_spec))
     env.close()
     assert made[0].position.shape[1] == 5, "the gripper is left out"
     first, second = made[:FEWEST], made[FEWEST:]
     assert check_smoothness(first, second).verdict is Verdict.OK
-    held = [Trace(position=np.repeat(t.position, 4, axis=0)[: 4 * 40], rate_hz=t.rate_hz, action=np.repeat(t.action, 4, axis=0)[: 4 * 40]) for t in first]
+    held = [
+        Trace(
+            position=np.repeat(t.position, 4, axis=0)[: 4 * 40],
+            rate_hz=t.rate_hz,
+            action=np.repeat(t.action, 4, axis=0)[: 4 * 40],
+        )
+        for t in first
+    ]
     assert check_smoothness(held, second).verdict is Verdict.BROKEN
 
 

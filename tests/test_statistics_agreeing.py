@@ -28,7 +28,9 @@ def tables(n: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("confidence", [0.95, 0.999999])
-def test_the_interval_of_every_small_table_excludes_zero_exactly_when_the_exact_test_rejects(confidence: float) -> None:
+def test_the_interval_of_every_small_table_excludes_zero_exactly_when_the_exact_test_rejects(
+    confidence: float,
+) -> None:
     for n in (1, 2, 3, 5, 6, 7, 8, 12, 17):
         for n10, n01 in tables(n):
             found = paired_difference(0, n10, n01, n - n10 - n01, confidence=confidence)
@@ -44,7 +46,10 @@ def test_the_interval_of_every_small_table_excludes_zero_exactly_when_the_exact_
 def test_a_large_table_agrees_and_mirrors_too(n10: int, n01: int, same: int, confidence: float) -> None:
     if n10 + n01 + same == 0:
         return
-    there, back = (paired_difference(same, *cells, 0, confidence=confidence).difference for cells in ((n10, n01), (n01, n10)))
+    there, back = (
+        paired_difference(same, *cells, 0, confidence=confidence).difference
+        for cells in ((n10, n01), (n01, n10))
+    )
     assert there.low is not None
     assert there.high is not None
     assert (there.low > 0 or there.high < 0) == (mcnemar(n10, n01).p_value < 1 - confidence)
@@ -60,7 +65,9 @@ def coverage(n: int, confidence: float, rates: int) -> float:
     for p10 in np.linspace(0, 0.98, rates):
         for p01 in np.linspace(0, 0.98 - p10, max(2, int(rates * (1 - p10)))):
             weights = multinomial.pmf(counts, n, [p10, p01, 1 - p10 - p01])
-            covered.append(weights[(ends[:, 0] <= p10 - p01 + 1e-12) & (p10 - p01 <= ends[:, 1] + 1e-12)].sum())
+            covered.append(
+                weights[(ends[:, 0] <= p10 - p01 + 1e-12) & (p10 - p01 <= ends[:, 1] + 1e-12)].sum()
+            )
     return float(min(covered))
 
 
@@ -71,13 +78,22 @@ def test_the_paired_interval_covers_at_least_what_it_promises(n: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("confidence", "promise"), [(0.9, 0.9), (0.95, 0.95), (0.99, 0.985)])
-def test_the_paired_interval_covers_at_least_what_it_promises_at_every_rate(confidence: float, promise: float) -> None:
+def test_the_paired_interval_covers_at_least_what_it_promises_at_every_rate(
+    confidence: float, promise: float
+) -> None:
     assert min(coverage(n, confidence, 25) for n in (1, 2, 3, 5, 8, 13, 20, 40)) >= promise
 
 
 def agrees(verdict: ComparisonVerdict, difference: Any) -> bool:
     sign = 0 if difference.low is None else 1 if difference.low > 0 else -1 if difference.high < 0 else 0
-    return sign == {ComparisonVerdict.NEW_BETTER: 1, ComparisonVerdict.OLD_BETTER: -1, ComparisonVerdict.UNDECIDED: 0}[verdict]
+    return (
+        sign
+        == {
+            ComparisonVerdict.NEW_BETTER: 1,
+            ComparisonVerdict.OLD_BETTER: -1,
+            ComparisonVerdict.UNDECIDED: 0,
+        }[verdict]
+    )
 
 
 @pytest.mark.parametrize("compare", [compare_paired, compare_unpaired, compare_scores])
@@ -96,7 +112,9 @@ def test_a_capped_verdict_and_its_interval_agree(paired: bool) -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):
         rates = rng.random(2)
-        found = compare_capped((rng.random(30) < rates[0]).tolist(), (rng.random(30) < rates[1]).tolist(), design)
+        found = compare_capped(
+            (rng.random(30) < rates[0]).tolist(), (rng.random(30) < rates[1]).tolist(), design
+        )
         assert agrees(found.verdict, found.difference)
 
 

@@ -17,11 +17,20 @@ from simgap.statistics.anytime import log_beta_mixture, log_capital
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 
-@given(st.integers(0, 40), st.integers(0, 40), st.floats(0.01, 0.99), st.sampled_from([(1.0, 1.0), (0.5, 0.5), (3.0, 0.7)]))
-def test_the_mixture_is_a_martingale_under_the_rate_it_is_tested_against(k: int, failures: int, rate: float, prior: tuple[float, float]) -> None:
+@given(
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.floats(0.01, 0.99),
+    st.sampled_from([(1.0, 1.0), (0.5, 0.5), (3.0, 0.7)]),
+)
+def test_the_mixture_is_a_martingale_under_the_rate_it_is_tested_against(
+    k: int, failures: int, rate: float, prior: tuple[float, float]
+) -> None:
     n = k + failures
     now = math.exp(log_beta_mixture(k, n, rate, prior))
-    then = rate * math.exp(log_beta_mixture(k + 1, n + 1, rate, prior)) + (1 - rate) * math.exp(log_beta_mixture(k, n + 1, rate, prior))
+    then = rate * math.exp(log_beta_mixture(k + 1, n + 1, rate, prior)) + (1 - rate) * math.exp(
+        log_beta_mixture(k, n + 1, rate, prior)
+    )
     assert then == pytest.approx(now, rel=1e-9)
     assert float(log_beta_mixture(0, 0, rate, prior)) == 0.0
 
@@ -34,7 +43,8 @@ def test_the_mixture_covers_at_all_looks_together_where_an_exact_interval_does_n
     ever_out = (log_beta_mixture(k, n, rate) > math.log(20)).any(axis=1).mean()
     assert ever_out <= 0.05
     below, above = binom.cdf(k[:300], n, rate), binom.sf(k[:300] - 1, n, rate)
-    assert (np.minimum(below, above) < 0.025).any(axis=1).mean() > 0.15  # Clopper-Pearson, looked at 500 times
+    # Clopper-Pearson, looked at 500 times
+    assert (np.minimum(below, above) < 0.025).any(axis=1).mean() > 0.15
 
 
 def test_looking_costs_width() -> None:
@@ -69,7 +79,8 @@ def test_bets_cover_the_mean_of_any_bounded_score_at_all_looks_together(law: str
 
 def test_bets_cover_when_trials_depend_on_each_other_but_the_mean_stands() -> None:
     rng = np.random.default_rng(22)
-    moods = 0.5 + 0.4 * np.sign(np.cumsum(rng.normal(size=(1500, 150)), axis=1))  # the spread of the next score depends on the past
+    # the spread of the next score depends on the past
+    moods = 0.5 + 0.4 * np.sign(np.cumsum(rng.normal(size=(1500, 150)), axis=1))
     scores = np.where(rng.random((1500, 150)) < 0.5, 0.5 - moods / 2, 0.5 + moods / 2)
     above, below = log_capital(scores, 0.5, 0.05)
     assert (np.maximum(above, below).max(axis=1) > math.log(2 / 0.05)).mean() <= 0.05
@@ -77,7 +88,9 @@ def test_bets_cover_when_trials_depend_on_each_other_but_the_mean_stands() -> No
 
 @settings(max_examples=40)
 @given(SCORES, st.booleans())
-def test_what_the_bets_rule_out_is_outside_the_interval_and_nothing_else(scores: list[float], fixed: bool) -> None:
+def test_what_the_bets_rule_out_is_outside_the_interval_and_nothing_else(
+    scores: list[float], fixed: bool
+) -> None:
     interval = betting_interval(scores, fixed_n=fixed)
     assert interval.low is not None
     assert interval.high is not None

@@ -41,11 +41,14 @@ def test_equal_independent_arms_are_told_apart_no_more_often_than_the_level_at_a
         course = course_of(design, rate, rate)
         assert course.chance_new_better == pytest.approx(course.chance_old_better, abs=1e-12)
         assert course.chance_new_better <= 0.025
-    assert n_max < 20 or max(course_of(design, r, r).chance_new_better for r in (0.2, 0.35, 0.5)) > 0.015  # and the error is used
+    # and the error is used
+    assert n_max < 20 or max(course_of(design, r, r).chance_new_better for r in (0.2, 0.35, 0.5)) > 0.015
 
 
 @pytest.mark.parametrize("n_max", [5, 20, 60])
-def test_equal_matched_arms_are_told_apart_no_more_often_than_the_level_at_any_discordance(n_max: int) -> None:
+def test_equal_matched_arms_are_told_apart_no_more_often_than_the_level_at_any_discordance(
+    n_max: int,
+) -> None:
     design = capped_design(n_max, paired=True)
     for discordant in np.linspace(0.003, 1.0, 47):
         assert course_of(design, 0.5, 0.5, discordant).chance_new_better <= 0.025
@@ -73,8 +76,13 @@ def test_the_statistic_rises_with_wins_and_mirrors(n: int, paired: bool) -> None
 def test_the_exact_course_is_what_running_the_design_gives() -> None:
     design, rng = capped_design(30), np.random.default_rng(40)
     course = course_of(design, 0.85, 0.45)
-    runs = [compare_capped((rng.random(30) < 0.85).tolist(), (rng.random(30) < 0.45).tolist(), design) for _ in range(400)]
-    assert np.mean([r.verdict is ComparisonVerdict.NEW_BETTER for r in runs]) == pytest.approx(course.chance_new_better, abs=0.06)
+    runs = [
+        compare_capped((rng.random(30) < 0.85).tolist(), (rng.random(30) < 0.45).tolist(), design)
+        for _ in range(400)
+    ]
+    assert np.mean([r.verdict is ComparisonVerdict.NEW_BETTER for r in runs]) == pytest.approx(
+        course.chance_new_better, abs=0.06
+    )
     assert np.mean([r.n for r in runs]) == pytest.approx(course.mean_pairs, abs=1.2)
 
 
@@ -87,7 +95,9 @@ def test_a_cap_saves_pairs_against_a_fixed_number_and_costs_little_power() -> No
 
 def test_patience_keeps_power_and_costs_a_few_pairs_at_the_same_error() -> None:
     hasty, patient = capped_design(40), capped_design(40, spending=2.0)
-    assert max(course_of(patient, rate, rate).chance_new_better for rate in np.linspace(0.01, 0.99, 33)) <= 0.025
+    assert (
+        max(course_of(patient, rate, rate).chance_new_better for rate in np.linspace(0.01, 0.99, 33)) <= 0.025
+    )
     early, late = course_of(hasty, 0.9, 0.65), course_of(patient, 0.9, 0.65)
     assert late.chance_new_better > early.chance_new_better + 0.02
     assert early.mean_pairs < late.mean_pairs < early.mean_pairs + 4
@@ -111,7 +121,10 @@ def test_a_known_cap_decides_sooner_than_no_cap() -> None:
 
 def test_undecided_is_final_only_at_the_cap() -> None:
     design = capped_design(20)
-    half, whole = compare_capped([True] * 10, [True] * 10, design), compare_capped([True] * 30, [True] * 30, design)
+    half, whole = (
+        compare_capped([True] * 10, [True] * 10, design),
+        compare_capped([True] * 30, [True] * 30, design),
+    )
     assert (half.verdict, half.finished, half.n) == (ComparisonVerdict.UNDECIDED, False, 10)
     assert (whole.verdict, whole.finished, whole.n) == (ComparisonVerdict.UNDECIDED, True, 20)
     early = compare_capped([True] * 20, [False] * 20, design)
@@ -140,7 +153,12 @@ def test_with_one_or_two_pairs_nothing_is_ever_decided() -> None:
 
 def test_impossible_designs_and_questions_are_refused() -> None:
     design = capped_design(20)
-    for wrong in [lambda: capped_design(0), lambda: capped_design(301), lambda: design.verdict(1, 1, 21), lambda: design.verdict(5, 1, 4)]:
+    for wrong in [
+        lambda: capped_design(0),
+        lambda: capped_design(301),
+        lambda: design.verdict(1, 1, 21),
+        lambda: design.verdict(5, 1, 4),
+    ]:
         with pytest.raises(UsageError, match=r"cap of|impossible"):
             wrong()
     with pytest.raises(UsageError, match="discordant"):
@@ -153,7 +171,9 @@ def test_impossible_designs_and_questions_are_refused() -> None:
 
 @pytest.mark.parametrize("make", [capped_screen, uncapped_screen])
 @pytest.mark.parametrize("n_max", [1, 20, 150])
-def test_a_screen_is_wrong_about_a_policy_at_its_bar_no_more_often_than_half_the_level(make: Any, n_max: int) -> None:
+def test_a_screen_is_wrong_about_a_policy_at_its_bar_no_more_often_than_half_the_level(
+    make: Any, n_max: int
+) -> None:
     plan = make(n_max, **BARS)
     assert screen_course(plan, 0.5).chance_broken <= 0.025
     assert screen_course(plan, 0.7 - 1e-12).chance_worthy <= 0.025
@@ -180,8 +200,15 @@ def test_the_bounds_of_a_plan_never_cross_and_never_retreat(n_max: int, low: flo
 def test_the_course_of_a_screen_is_what_running_it_gives() -> None:
     plan, rng = capped_screen(60, **BARS), np.random.default_rng(42)
     course = screen_course(plan, 0.85)
-    runs = [run_screen(plan, [Outcome.success() if hit else Outcome.failure("dropped") for hit in rng.random(60) < 0.85]) for _ in range(500)]
-    assert np.mean([r.verdict is ScreenVerdict.WORTH_HARDWARE_TIME for r in runs]) == pytest.approx(course.chance_worthy, abs=0.06)
+    runs = [
+        run_screen(
+            plan, [Outcome.success() if hit else Outcome.failure("dropped") for hit in rng.random(60) < 0.85]
+        )
+        for _ in range(500)
+    ]
+    assert np.mean([r.verdict is ScreenVerdict.WORTH_HARDWARE_TIME for r in runs]) == pytest.approx(
+        course.chance_worthy, abs=0.06
+    )
     assert np.mean([r.rollouts for r in runs]) == pytest.approx(course.mean_rollouts, abs=2.0)
     assert course.chance_broken + course.chance_worthy <= 1
 
@@ -189,7 +216,9 @@ def test_the_course_of_a_screen_is_what_running_it_gives() -> None:
 def test_an_early_stop_saves_half_the_rollouts_of_a_broken_policy_and_little_power() -> None:
     plan, ks = capped_screen(100, **BARS), np.arange(101)
     course = screen_course(plan, 0.3)
-    fixed = sum(binom.pmf(k, 100, 0.3) for k in ks if screen_verdict(int(k), 100, **BARS) is ScreenVerdict.BROKEN)
+    fixed = sum(
+        binom.pmf(k, 100, 0.3) for k in ks if screen_verdict(int(k), 100, **BARS) is ScreenVerdict.BROKEN
+    )
     assert course.mean_rollouts < 50
     assert course.chance_broken > fixed - 0.03
 
@@ -219,7 +248,9 @@ def test_the_screen_without_a_cap_agrees_with_its_table_and_needs_more_than_one_
     for n in range(0, 41, 5):
         for k in range(n + 1):
             assert plan.verdict(k, n) is sequential_screen_verdict(k, n, **BARS)
-    assert [sequential_screen_verdict(0, n, **BARS) for n in (0, 1, 7, 8)] == [ScreenVerdict.UNDECIDED] * 3 + [ScreenVerdict.BROKEN]
+    assert [sequential_screen_verdict(0, n, **BARS) for n in (0, 1, 7, 8)] == [
+        ScreenVerdict.UNDECIDED
+    ] * 3 + [ScreenVerdict.BROKEN]
     assert sequential_screen_verdict(14, 14, **BARS) is ScreenVerdict.UNDECIDED
     assert sequential_screen_verdict(15, 15, **BARS) is ScreenVerdict.WORTH_HARDWARE_TIME
 
@@ -227,7 +258,8 @@ def test_the_screen_without_a_cap_agrees_with_its_table_and_needs_more_than_one_
 def test_looking_repeatedly_at_the_fixed_n_screen_is_what_these_plans_avoid() -> None:
     k = np.cumsum(np.random.default_rng(43).random((1500, 150)) < 0.5, axis=1)
     n = np.arange(1, 151)
-    peeked = (binom.cdf(k, n, 0.5) < 0.025).any(axis=1).mean()  # upper Clopper-Pearson end below .5, looked at every time
+    # upper Clopper-Pearson end below .5, looked at every time
+    peeked = (binom.cdf(k, n, 0.5) < 0.025).any(axis=1).mean()
     assert peeked > 0.08
     plan = np.array(capped_screen(150, **BARS).broken_at)
     assert (k <= plan).any(axis=1).mean() <= 0.025 + 3 * math.sqrt(0.025 / 1500)

@@ -27,12 +27,19 @@ def _clustered(rng: np.random.Generator, clusters: int, size: int, rate: float, 
     return rng.binomial(size, rng.beta(rate * total, (1 - rate) * total, clusters))
 
 
-@pytest.mark.parametrize(("clusters", "size", "rate", "alike"), [(10, 5, 0.8, 0.4), (20, 5, 0.8, 0.4), (10, 10, 0.5, 0.8)])
-def test_the_clustered_interval_covers_where_the_naive_one_does_not(clusters: int, size: int, rate: float, alike: float) -> None:
+@pytest.mark.parametrize(
+    ("clusters", "size", "rate", "alike"), [(10, 5, 0.8, 0.4), (20, 5, 0.8, 0.4), (10, 10, 0.5, 0.8)]
+)
+def test_the_clustered_interval_covers_where_the_naive_one_does_not(
+    clusters: int, size: int, rate: float, alike: float
+) -> None:
     rng, honest, naive = np.random.default_rng(90), 0, 0
     for _ in range(200):
         k = _clustered(rng, clusters, size, rate, alike)
-        wide, narrow = clustered_rate(k.tolist(), [size] * clusters), clopper_pearson(int(k.sum()), clusters * size)
+        wide, narrow = (
+            clustered_rate(k.tolist(), [size] * clusters),
+            clopper_pearson(int(k.sum()), clusters * size),
+        )
         honest += (wide.low or 0) <= rate <= (wide.high or 0)
         naive += (narrow.low or 0) <= rate <= (narrow.high or 0)
     assert honest / 200 >= 0.93
@@ -50,7 +57,9 @@ def test_the_design_effect_is_one_plus_the_size_times_the_likeness() -> None:
 
 def test_independent_trials_have_no_design_effect_and_identical_ones_the_size_of_the_cluster() -> None:
     rng = np.random.default_rng(92)
-    assert design_effect(rng.binomial(4, 0.6, 4000).tolist(), [4] * 4000).design_effect == pytest.approx(1.0, abs=0.06)
+    assert design_effect(rng.binomial(4, 0.6, 4000).tolist(), [4] * 4000).design_effect == pytest.approx(
+        1.0, abs=0.06
+    )
     same = design_effect((4 * (rng.random(2000) < 0.6)).tolist(), [4] * 2000)
     assert same.design_effect == pytest.approx(4.0, rel=0.01)
     assert same.intraclass == pytest.approx(1.0)
@@ -58,7 +67,9 @@ def test_independent_trials_have_no_design_effect_and_identical_ones_the_size_of
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=12))
-def test_a_clustered_interval_holds_its_point_and_is_never_shorter_than_the_naive_one(cells: list[tuple[int, int]]) -> None:
+def test_a_clustered_interval_holds_its_point_and_is_never_shorter_than_the_naive_one(
+    cells: list[tuple[int, int]],
+) -> None:
     k, m = [a for a, _ in cells], [a + b for a, b in cells]
     estimate = clustered_rate(k, m)
     if sum(m) == 0 or sum(size > 0 for size in m) < 2:
@@ -92,10 +103,15 @@ def test_one_cluster_and_no_trial_say_nothing_about_others() -> None:
 
 def test_the_bootstrap_draws_whole_clusters() -> None:
     rng = np.random.default_rng(93)
-    rows = np.repeat((rng.random((40, 1)) < 0.6).astype(float), 10, axis=1)  # ten trials of a condition all end alike
+    # ten trials of a condition all end alike
+    rows = np.repeat((rng.random((40, 1)) < 0.6).astype(float), 10, axis=1)
     found = cluster_bootstrap(lambda x: x.mean(axis=(1, 2)), rows, name="rate", rng=np.random.default_rng(1))
-    loose = cluster_bootstrap(lambda x: x.mean(axis=(1, 2)), rows.reshape(-1, 1), name="rate", rng=np.random.default_rng(1))
-    assert found == cluster_bootstrap(lambda x: x.mean(axis=(1, 2)), rows, name="rate", rng=np.random.default_rng(1))
+    loose = cluster_bootstrap(
+        lambda x: x.mean(axis=(1, 2)), rows.reshape(-1, 1), name="rate", rng=np.random.default_rng(1)
+    )
+    assert found == cluster_bootstrap(
+        lambda x: x.mean(axis=(1, 2)), rows, name="rate", rng=np.random.default_rng(1)
+    )
     assert found.low is not None
     assert found.high is not None
     assert loose.low is not None
@@ -107,7 +123,9 @@ def test_the_bootstrap_draws_whole_clusters() -> None:
 def test_the_bootstrap_covers_with_many_clusters() -> None:
     rng, inside = np.random.default_rng(94), 0
     for _ in range(200):
-        found = cluster_bootstrap(lambda x: x.mean(axis=1), rng.exponential(size=40), name="mean", rng=rng, draws=300)
+        found = cluster_bootstrap(
+            lambda x: x.mean(axis=1), rng.exponential(size=40), name="mean", rng=rng, draws=300
+        )
         inside += (found.low or 0) <= 1.0 <= (found.high or 0)
     assert inside / 200 > 0.87
 
@@ -121,7 +139,10 @@ def test_the_bootstrap_says_when_it_has_nothing_to_draw() -> None:
     assert "one cluster" in cluster_bootstrap(mean, np.ones(1), name="m", rng=rng).reason
     assert "no cluster" in cluster_bootstrap(mean, np.ones(0), name="m", rng=rng).reason
     with np.errstate(invalid="ignore"):
-        assert "on these data" in cluster_bootstrap(lambda x: np.log(x.mean(axis=1)), -np.ones(5), name="m", rng=rng).reason
+        assert (
+            "on these data"
+            in cluster_bootstrap(lambda x: np.log(x.mean(axis=1)), -np.ones(5), name="m", rng=rng).reason
+        )
 
 
 @pytest.mark.parametrize("rates", [[0.2, 0.5, 0.9], [0.95, 0.9, 0.99, 0.8]])
@@ -143,7 +164,10 @@ def test_the_average_over_tasks_does_not_move_with_the_mix_of_trials() -> None:
     assert average_rate([(9, 10), (1, 10)]).point == pytest.approx(average_rate([(90, 100), (1, 10)]).point)
     assert average_rate([(9, 10), (1, 10)], weights=[3, 1]).point == pytest.approx(0.7)
     assert average_rate([(7, 10)]).low == pytest.approx(wilson(7, 10).low)
-    difference, alone = average_difference([(7, 10)], [(3, 9)]), miettinen_nurminen(7, 10, 3, 9, small_sample=False)
+    difference, alone = (
+        average_difference([(7, 10)], [(3, 9)]),
+        miettinen_nurminen(7, 10, 3, 9, small_sample=False),
+    )
     assert (difference.low, difference.high) == pytest.approx((alone.low, alone.high))
     both = average_difference([(7, 10), (5, 10)], [(3, 9), (5, 10)])
     mirror = average_difference([(3, 9), (5, 10)], [(7, 10), (5, 10)])
@@ -158,7 +182,11 @@ def test_a_task_without_trials_leaves_the_average_undefined() -> None:
     assert not average_rate([]).is_defined
     assert not average_difference([(1, 2)], [(0, 0)]).is_defined
     assert not average_difference([], []).is_defined
-    for wrong in [lambda: average_difference([(1, 2)], []), lambda: average_rate([(1, 2)], weights=[0.0]), lambda: average_rate([(3, 2)])]:
+    for wrong in [
+        lambda: average_difference([(1, 2)], []),
+        lambda: average_rate([(1, 2)], weights=[0.0]),
+        lambda: average_rate([(3, 2)]),
+    ]:
         with pytest.raises(UsageError):
             wrong()
 

@@ -64,11 +64,16 @@ def test_unpaired_interval_covers_near_the_nominal_rate(method: Any, p1: float, 
     n, ks = 12, np.arange(13)
     weights = np.outer(binom.pmf(ks, n, p1), binom.pmf(ks, n, p2))
     intervals = [[method(int(a), n, int(b), n) for b in ks] for a in ks]
-    inside = [[d.low is not None and d.high is not None and d.low <= p1 - p2 <= d.high for d in row] for row in intervals]
+    inside = [
+        [d.low is not None and d.high is not None and d.low <= p1 - p2 <= d.high for d in row]
+        for row in intervals
+    ]
     assert 0.93 < float((weights * np.array(inside)).sum()) < 0.985
 
 
-@pytest.mark.parametrize(("n10", "n01", "n"), [(0, 0, 1), (0, 0, 10), (1, 0, 1), (10, 0, 10), (0, 10, 10), (3, 2, 9)])
+@pytest.mark.parametrize(
+    ("n10", "n01", "n"), [(0, 0, 1), (0, 0, 10), (1, 0, 1), (10, 0, 10), (0, 10, 10), (3, 2, 9)]
+)
 def test_paired_interval_holds_its_point_stays_in_bounds_and_mirrors(n10: int, n01: int, n: int) -> None:
     low, high = tango_interval(n10, n01, n)
     assert -1.0 <= low <= (n10 - n01) / n <= high <= 1.0
@@ -115,7 +120,9 @@ def test_impossible_tables_and_unknown_tests_are_refused() -> None:
 @pytest.mark.parametrize("method", UNPAIRED)
 @settings(max_examples=25)
 @given(two_arms())
-def test_unpaired_intervals_hold_their_point_stay_in_bounds_and_mirror(method: Any, arms: tuple[int, int, int, int]) -> None:
+def test_unpaired_intervals_hold_their_point_stay_in_bounds_and_mirror(
+    method: Any, arms: tuple[int, int, int, int]
+) -> None:
     k1, n1, k2, n2 = arms
     difference, swapped, failures = method(*arms), method(k2, n2, k1, n1), method(n1 - k1, n1, n2 - k2, n2)
     assert -1.0 <= difference.low <= k1 / n1 - k2 / n2 <= difference.high <= 1.0
@@ -127,7 +134,9 @@ def test_unpaired_intervals_hold_their_point_stay_in_bounds_and_mirror(method: A
 
 @settings(max_examples=60)
 @given(two_arms(), st.floats(-0.95, 0.9))
-def test_the_score_falls_as_the_tested_difference_rises(arms: tuple[int, int, int, int], delta: float) -> None:
+def test_the_score_falls_as_the_tested_difference_rises(
+    arms: tuple[int, int, int, int], delta: float
+) -> None:
     assert score_statistic(*arms, delta) >= score_statistic(*arms, delta + 0.05) - 1e-9
 
 
@@ -158,10 +167,13 @@ def test_a_perfect_small_run_does_not_show_that_nothing_was_lost() -> None:
 @pytest.mark.parametrize("test", ["boschloo", "barnard", "fisher"])
 def test_an_exact_test_never_rejects_equal_rates_more_often_than_its_level(test: str) -> None:
     n, ks = 6, np.arange(7)
-    rejects = np.array([[(exact_independence(int(a), n, int(b), n, test).p_value or 0) <= 0.05 for b in ks] for a in ks])
+    rejects = np.array(
+        [[(exact_independence(int(a), n, int(b), n, test).p_value or 0) <= 0.05 for b in ks] for a in ks]
+    )
     for p in np.linspace(0.02, 0.98, 33):
         law = binom.pmf(ks, n, p)
-        assert (np.outer(law, law) * rejects).sum() <= 0.05 + 1e-3  # the supremum over the nuisance rate is sampled
+        # the supremum over the nuisance rate is sampled
+        assert (np.outer(law, law) * rejects).sum() <= 0.05 + 1e-3
 
 
 @pytest.mark.parametrize("test", ["boschloo", "barnard", "fisher"])
@@ -179,7 +191,10 @@ def test_the_direction_of_a_one_sided_test_is_that_of_its_first_arm(test: str) -
 def test_boschloo_never_says_less_than_fisher() -> None:
     for a in (0, 3, 7, 10):
         for b in (1, 5, 9):
-            sharp, conditional = exact_independence(a, 10, b, 10).p_value, exact_independence(a, 10, b, 10, "fisher").p_value
+            sharp, conditional = (
+                exact_independence(a, 10, b, 10).p_value,
+                exact_independence(a, 10, b, 10, "fisher").p_value,
+            )
             assert sharp is not None
             assert conditional is not None
             assert sharp <= conditional + 1e-6
@@ -195,14 +210,19 @@ def test_mcnemar_is_a_fair_coin_on_the_discordant_pairs(wins: int, losses: int) 
     assert mid.p_value is not None
     assert 0 < mid.p_value <= exact.p_value <= 1
     assert mcnemar(losses, wins).p_value == pytest.approx(exact.p_value)
-    assert (mcnemar(wins, losses, alternative="greater").p_value or 0) == pytest.approx(mcnemar(losses, wins, alternative="less").p_value)
+    assert (mcnemar(wins, losses, alternative="greater").p_value or 0) == pytest.approx(
+        mcnemar(losses, wins, alternative="less").p_value
+    )
 
 
 def test_mid_p_is_nearer_to_its_level_and_the_exact_test_never_above_it() -> None:
     sizes = {False: 0.0, True: 0.0}
     for d in range(6, 60):
         law = binom.pmf(np.arange(d + 1), d, 0.5)
-        size = {m: float(law[[(mcnemar(k, d - k, mid_p=m).p_value or 0) <= 0.05 for k in range(d + 1)]].sum()) for m in sizes}
+        size = {
+            m: float(law[[(mcnemar(k, d - k, mid_p=m).p_value or 0) <= 0.05 for k in range(d + 1)]].sum())
+            for m in sizes
+        }
         assert size[False] <= 0.05
         assert size[False] <= size[True] <= 0.08
         sizes = {m: sizes[m] + size[m] / 54 for m in sizes}
@@ -222,13 +242,16 @@ def test_newcombes_paired_interval_holds_its_point_and_mirrors(cells: tuple[int,
 
 
 def test_a_published_paired_table_comes_out_by_both_methods() -> None:
-    # airway hyper-responsiveness before and after transplantation (Bentur et al. 2009), in Fagerland, Lydersen and Laake (2014)
+    # airway hyper-responsiveness before and after transplantation (Bentur et al. 2009), in Fagerland,
+    # Lydersen and Laake (2014)
     newcombe, tango = newcombe_paired(1, 1, 7, 12), tango_interval(1, 7, 21)
     assert (newcombe.low, newcombe.high) == pytest.approx((-0.507, -0.026), abs=5e-4)
     assert tango == pytest.approx((-0.517, -0.026), abs=5e-4)
 
 
-@pytest.mark.parametrize(("p11", "p10", "p01"), [(0.5, 0.1, 0.1), (0.4, 0.3, 0.1), (0.1, 0.05, 0.4), (0.7, 0.2, 0.02)])
+@pytest.mark.parametrize(
+    ("p11", "p10", "p01"), [(0.5, 0.1, 0.1), (0.4, 0.3, 0.1), (0.1, 0.05, 0.4), (0.7, 0.2, 0.02)]
+)
 def test_newcombes_paired_interval_covers_near_the_nominal_rate(p11: float, p10: float, p01: float) -> None:
     n, total = 10, 0.0
     law = multinomial(n, [p11, p10, p01, 1 - p11 - p10 - p01])
@@ -238,7 +261,9 @@ def test_newcombes_paired_interval_covers_near_the_nominal_rate(p11: float, p10:
                 interval = newcombe_paired(n11, n10, n01, n - n11 - n10 - n01)
                 assert interval.low is not None
                 assert interval.high is not None
-                total += float(law.pmf([n11, n10, n01, n - n11 - n10 - n01])) * (interval.low <= p10 - p01 <= interval.high)
+                total += float(law.pmf([n11, n10, n01, n - n11 - n10 - n01])) * (
+                    interval.low <= p10 - p01 <= interval.high
+                )
     assert 0.92 < total < 0.995
 
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from simgap.errors import UsageError
-from simgap.statistics import PolicyPair, agreement_by_condition, agreement_of_counts, leave_one_out, mmrv, order_test, pearson, spearman
+from simgap.statistics import (
+    PolicyPair,
+    agreement_by_condition,
+    agreement_of_counts,
+    leave_one_out,
+    mmrv,
+    order_test,
+    pearson,
+    spearman,
+)
 from simgap.statistics.correlation import mmrv_rows, pearson_rows, spearman_rows
 from simgap.types import Outcome
 
@@ -23,19 +32,29 @@ GOOD, BAD, VOID = Outcome.success(), Outcome.failure("dropped"), Outcome.void("c
 @st.composite
 def sides(draw: st.DrawFn, least: int = 1, most: int = 9) -> tuple[list[float], list[float]]:
     size = draw(st.integers(least, most))
-    return draw(st.lists(RATE, min_size=size, max_size=size)), draw(st.lists(RATE, min_size=size, max_size=size))
+    return draw(st.lists(RATE, min_size=size, max_size=size)), draw(
+        st.lists(RATE, min_size=size, max_size=size)
+    )
 
 
 @pytest.mark.parametrize("ties", ["simpler", "strict"])
 @given(sides())
-def test_mmrv_lies_between_nothing_and_the_range_of_reality_and_is_strict_by_definition(ties: Any, both: tuple[list[float], list[float]]) -> None:
+def test_mmrv_lies_between_nothing_and_the_range_of_reality_and_is_strict_by_definition(
+    ties: Any, both: tuple[list[float], list[float]]
+) -> None:
     real, sim = both
     value = mmrv(real=real, sim=sim, ties=ties)
     k = range(len(real))
     worst = []
     for i in k:
         wrong = [
-            abs(real[i] - real[j]) * ((real[i] > real[j]) != (sim[i] > sim[j]) if ties == "simpler" else (real[i] - real[j]) * (sim[i] - sim[j]) < 0) for j in k
+            abs(real[i] - real[j])
+            * (
+                (real[i] > real[j]) != (sim[i] > sim[j])
+                if ties == "simpler"
+                else (real[i] - real[j]) * (sim[i] - sim[j]) < 0
+            )
+            for j in k
         ]
         worst.append(max(wrong))
     assert value == pytest.approx(sum(worst) / len(real))
@@ -44,7 +63,9 @@ def test_mmrv_lies_between_nothing_and_the_range_of_reality_and_is_strict_by_def
 
 
 @given(sides(), st.randoms(use_true_random=False))
-def test_mmrv_depends_on_the_order_of_sim_alone_and_scales_with_real(both: tuple[list[float], list[float]], random: Any) -> None:
+def test_mmrv_depends_on_the_order_of_sim_alone_and_scales_with_real(
+    both: tuple[list[float], list[float]], random: Any
+) -> None:
     real, sim = both
     value = mmrv(real=real, sim=sim)
     assert mmrv(real=real, sim=[math.exp(3 * s) - 7 for s in sim]) == pytest.approx(value)
@@ -55,7 +76,9 @@ def test_mmrv_depends_on_the_order_of_sim_alone_and_scales_with_real(both: tuple
 
 
 @given(sides())
-def test_mmrv_of_the_right_order_is_zero_and_strict_never_punishes_more(both: tuple[list[float], list[float]]) -> None:
+def test_mmrv_of_the_right_order_is_zero_and_strict_never_punishes_more(
+    both: tuple[list[float], list[float]],
+) -> None:
     real, sim = both
     assert mmrv(real=real, sim=[r / 2 + 0.1 for r in real]) == 0.0
     assert (mmrv(real=real, sim=sim, ties="strict") or 0) <= (mmrv(real=real, sim=sim) or 0) + 1e-12
@@ -76,7 +99,9 @@ def test_the_arguments_of_mmrv_cannot_be_swapped_by_position() -> None:
 
 
 @given(sides(least=3))
-def test_correlations_are_those_of_scipy_and_undefined_where_a_side_is_constant(both: tuple[list[float], list[float]]) -> None:
+def test_correlations_are_those_of_scipy_and_undefined_where_a_side_is_constant(
+    both: tuple[list[float], list[float]],
+) -> None:
     real, sim = both
     if len(set(real)) == 1 or len(set(sim)) == 1:
         assert pearson(real=real, sim=sim) is None
@@ -85,7 +110,9 @@ def test_correlations_are_those_of_scipy_and_undefined_where_a_side_is_constant(
         assert pearson(real=real, sim=sim) == pytest.approx(pearsonr(real, sim).statistic, abs=1e-9)
         assert spearman(real=real, sim=sim) == pytest.approx(spearmanr(real, sim).statistic, abs=1e-9)
         assert pearson(real=sim, sim=real) == pytest.approx(pearson(real=real, sim=sim))
-        assert pearson(real=[3 * r - 1 for r in real], sim=[-s for s in sim]) == pytest.approx(-(pearson(real=real, sim=sim) or 0))
+        assert pearson(real=[3 * r - 1 for r in real], sim=[-s for s in sim]) == pytest.approx(
+            -(pearson(real=real, sim=sim) or 0)
+        )
 
 
 def test_two_policies_have_no_correlation() -> None:
@@ -116,7 +143,9 @@ def test_orders_of_many_policies_are_drawn_and_agree_with_enumeration() -> None:
     real, sim = [1, 2, 3, 4, 5, 6, 7, 8], [2, 1, 4, 3, 6, 5, 8, 7]
     exact = order_test(real=real, sim=sim).p_value
     rng = np.random.default_rng(80)
-    uniform = [order_test(real=rng.random(9), sim=rng.random(9), rng=rng, draws=200).p_value or 0 for _ in range(200)]
+    uniform = [
+        order_test(real=rng.random(9), sim=rng.random(9), rng=rng, draws=200).p_value or 0 for _ in range(200)
+    ]
     assert exact is not None
     assert exact < 0.01
     assert np.mean(np.array(uniform) <= 0.1) == pytest.approx(0.1, abs=0.07)
@@ -142,7 +171,10 @@ def test_unequal_rows_and_missing_rates_are_refused(wrong: tuple[list[float], li
 
 
 def _policies(real: list[int], sim: list[int], n: int) -> list[PolicyPair]:
-    return [PolicyPair(name=f"p{i}", real_successes=r, real_n=n, sim_successes=s, sim_n=n) for i, (r, s) in enumerate(zip(real, sim, strict=True))]
+    return [
+        PolicyPair(name=f"p{i}", real_successes=r, real_n=n, sim_successes=s, sim_n=n)
+        for i, (r, s) in enumerate(zip(real, sim, strict=True))
+    ]
 
 
 def test_an_agreement_is_the_same_for_the_same_generator_and_counts_its_pairs() -> None:
@@ -158,7 +190,10 @@ def test_an_agreement_is_the_same_for_the_same_generator_and_counts_its_pairs() 
 def test_more_trials_shorten_the_interval_of_a_correlation() -> None:
     widths = []
     for n in (20, 200):
-        found = agreement_of_counts(_policies([n // 10, n // 2, 9 * n // 10], [n // 5, n // 2, 9 * n // 10], n), rng=np.random.default_rng(82)).pearson
+        found = agreement_of_counts(
+            _policies([n // 10, n // 2, 9 * n // 10], [n // 5, n // 2, 9 * n // 10], n),
+            rng=np.random.default_rng(82),
+        ).pearson
         assert found.low is not None
         assert found.high is not None
         widths.append(found.high - found.low)
@@ -166,15 +201,21 @@ def test_more_trials_shorten_the_interval_of_a_correlation() -> None:
 
 
 def test_a_perfect_simulator_of_close_policies_is_far_from_a_perfect_score() -> None:
-    close = agreement_of_counts(_policies([12, 13, 14, 15, 16, 17], [13, 12, 14, 16, 15, 17], 20), rng=np.random.default_rng(83))
-    far = agreement_of_counts(_policies([2, 6, 10, 14, 18, 20], [2, 6, 10, 14, 18, 20], 20), rng=np.random.default_rng(83))
+    close = agreement_of_counts(
+        _policies([12, 13, 14, 15, 16, 17], [13, 12, 14, 16, 15, 17], 20), rng=np.random.default_rng(83)
+    )
+    far = agreement_of_counts(
+        _policies([2, 6, 10, 14, 18, 20], [2, 6, 10, 14, 18, 20], 20), rng=np.random.default_rng(83)
+    )
     assert (close.mmrv_of_a_perfect_simulator.point or 0) > 0.06
     assert (close.mmrv.point or 0) < (close.mmrv_of_a_perfect_simulator.high or 0)
     assert (far.mmrv_of_a_perfect_simulator.point or 1) < 0.03
 
 
 def test_the_regret_of_a_tied_choice_is_that_of_choosing_at_random() -> None:
-    assert agreement_of_counts(_policies([20, 10, 0], [15, 15, 0], 20), rng=np.random.default_rng(84)).regret.point == pytest.approx(0.25)
+    assert agreement_of_counts(
+        _policies([20, 10, 0], [15, 15, 0], 20), rng=np.random.default_rng(84)
+    ).regret.point == pytest.approx(0.25)
 
 
 def test_few_or_constant_policies_have_no_correlation_and_a_reason() -> None:
@@ -192,7 +233,9 @@ def test_few_or_constant_policies_have_no_correlation_and_a_reason() -> None:
         agreement_of_counts(_policies([0], [0], 0), rng=np.random.default_rng(85))
 
 
-def _world(rng: np.random.Generator, shared: float) -> tuple[dict[str, dict[int, Outcome]], dict[str, dict[int, Outcome]]]:
+def _world(
+    rng: np.random.Generator, shared: float
+) -> tuple[dict[str, dict[int, Outcome]], dict[str, dict[int, Outcome]]]:
     """Two policies at rates .5 and .7 on 40 conditions; hardness is common to all with the given chance."""
     hardness = rng.random(40)
     sides_ = []
@@ -208,8 +251,16 @@ def _world(rng: np.random.Generator, shared: float) -> tuple[dict[str, dict[int,
 def test_shared_start_conditions_narrow_the_interval_that_separate_noise_would_give() -> None:
     real, sim = _world(np.random.default_rng(86), shared=1.0)
     together = agreement_by_condition(real=real, sim=sim, rng=np.random.default_rng(87)).bias
-    counts = [PolicyPair(name=n, real_successes=sum(o.is_success for o in real[n].values()), real_n=40,
-                         sim_successes=sum(o.is_success for o in sim[n].values()), sim_n=40) for n in real]  # fmt: skip
+    counts = [
+        PolicyPair(
+            name=n,
+            real_successes=sum(o.is_success for o in real[n].values()),
+            real_n=40,
+            sim_successes=sum(o.is_success for o in sim[n].values()),
+            sim_n=40,
+        )
+        for n in real
+    ]
     apart = agreement_of_counts(counts, rng=np.random.default_rng(87)).bias
     assert together.point == pytest.approx(apart.point)
     assert together.low is not None
@@ -217,7 +268,8 @@ def test_shared_start_conditions_narrow_the_interval_that_separate_noise_would_g
     assert apart.low is not None
     assert apart.high is not None
     assert together.high - together.low < apart.high - apart.low
-    assert together.high >= 3.0 / 40  # forty conditions without a difference leave one of a few points possible
+    # forty conditions without a difference leave one of a few points possible
+    assert together.high >= 3.0 / 40
 
 
 def test_the_interval_over_conditions_covers_the_bias_of_a_simulator() -> None:

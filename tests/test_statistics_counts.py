@@ -36,19 +36,50 @@ def _agreement(x: Any, place: int) -> Any:
 PLACES: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "wilson": (lambda x: statistics.wilson(x, 10), lambda x: statistics.wilson(3, x)),
     "jeffreys": (lambda x: statistics.jeffreys(x, 10), lambda x: statistics.jeffreys(3, x)),
-    "clopper_pearson": (lambda x: statistics.clopper_pearson(x, 10), lambda x: statistics.clopper_pearson(3, x)),
-    "clopper_pearson_bound": (lambda x: statistics.clopper_pearson_bound(x, 10), lambda x: statistics.clopper_pearson_bound(3, x)),
+    "clopper_pearson": (
+        lambda x: statistics.clopper_pearson(x, 10),
+        lambda x: statistics.clopper_pearson(3, x),
+    ),
+    "clopper_pearson_bound": (
+        lambda x: statistics.clopper_pearson_bound(x, 10),
+        lambda x: statistics.clopper_pearson_bound(3, x),
+    ),
     "beta_mixture": (lambda x: statistics.beta_mixture(x, 10), lambda x: statistics.beta_mixture(3, x)),
-    "newcombe_difference": (lambda x: statistics.newcombe_difference(x, 10, 3, 10), lambda x: statistics.newcombe_difference(3, 10, 3, x)),
-    "miettinen_nurminen": (lambda x: statistics.miettinen_nurminen(x, 10, 3, 10), lambda x: statistics.miettinen_nurminen(3, x, 3, 10)),
-    "non_inferiority": (lambda x: statistics.non_inferiority(3, 10, x, 10, margin=0.1), lambda x: statistics.non_inferiority(3, x, 3, 10, margin=0.1)),
-    "score_statistic": (lambda x: statistics.score_statistic(3, 10, x, 10, 0.1), lambda x: statistics.score_statistic(3, 10, 3, x, 0.1)),
-    "exact_independence": (lambda x: statistics.exact_independence(x, 10, 3, 10), lambda x: statistics.exact_independence(3, 10, 3, x)),
-    "paired_difference": tuple((lambda x, i=i: statistics.paired_difference(*[3] * i, x, *[3] * (3 - i))) for i in range(4)),
-    "newcombe_paired": tuple((lambda x, i=i: statistics.newcombe_paired(*[3] * i, x, *[3] * (3 - i))) for i in range(4)),
+    "newcombe_difference": (
+        lambda x: statistics.newcombe_difference(x, 10, 3, 10),
+        lambda x: statistics.newcombe_difference(3, 10, 3, x),
+    ),
+    "miettinen_nurminen": (
+        lambda x: statistics.miettinen_nurminen(x, 10, 3, 10),
+        lambda x: statistics.miettinen_nurminen(3, x, 3, 10),
+    ),
+    "non_inferiority": (
+        lambda x: statistics.non_inferiority(3, 10, x, 10, margin=0.1),
+        lambda x: statistics.non_inferiority(3, x, 3, 10, margin=0.1),
+    ),
+    "score_statistic": (
+        lambda x: statistics.score_statistic(3, 10, x, 10, 0.1),
+        lambda x: statistics.score_statistic(3, 10, 3, x, 0.1),
+    ),
+    "exact_independence": (
+        lambda x: statistics.exact_independence(x, 10, 3, 10),
+        lambda x: statistics.exact_independence(3, 10, 3, x),
+    ),
+    "paired_difference": tuple(
+        (lambda x, i=i: statistics.paired_difference(*[3] * i, x, *[3] * (3 - i))) for i in range(4)
+    ),
+    "newcombe_paired": tuple(
+        (lambda x, i=i: statistics.newcombe_paired(*[3] * i, x, *[3] * (3 - i))) for i in range(4)
+    ),
     "mcnemar": (lambda x: statistics.mcnemar(x, 1), lambda x: statistics.mcnemar(1, x)),
-    "tango_interval": (lambda x: statistics.tango_interval(x, 3, 30), lambda x: statistics.tango_interval(3, 3, x)),
-    "mcnemar_interval": (lambda x: statistics.mcnemar_interval(x, 3, 30, 1.0), lambda x: statistics.mcnemar_interval(3, 3, x, 1.0)),
+    "tango_interval": (
+        lambda x: statistics.tango_interval(x, 3, 30),
+        lambda x: statistics.tango_interval(3, 3, x),
+    ),
+    "mcnemar_interval": (
+        lambda x: statistics.mcnemar_interval(x, 3, 30, 1.0),
+        lambda x: statistics.mcnemar_interval(3, 3, x, 1.0),
+    ),
     "screen_verdict": (
         lambda x: statistics.screen_verdict(x, 10, broken_below=0.5, worthy_above=0.7),
         lambda x: statistics.screen_verdict(3, x, broken_below=0.5, worthy_above=0.7),
@@ -59,21 +90,39 @@ PLACES: dict[str, tuple[Callable[[Any], Any], ...]] = {
     ),
     "capped_screen": (lambda x: statistics.capped_screen(x, broken_below=0.5, worthy_above=0.7),),
     "uncapped_screen": (lambda x: statistics.uncapped_screen(x, broken_below=0.5, worthy_above=0.7),),
-    "capped_design": (lambda x: statistics.capped_design(x), lambda x: statistics.capped_design(20).verdict(x, 1, 10)),
+    "capped_design": (
+        lambda x: statistics.capped_design(x),
+        lambda x: statistics.capped_design(20).verdict(x, 1, 10),
+    ),
     "visible_difference": (lambda x: statistics.visible_difference(0.5, x),),
     "what_n_cannot_show": (lambda x: statistics.what_n_cannot_show(x),),
     "limits_of": (lambda x: statistics.limits_of(x),),
     "rule_of_three": (lambda x: statistics.rule_of_three(x),),
     "failures_allowed": (lambda x: statistics.failures_allowed(x, 0.9),),
     "width_of": (lambda x: statistics.width_of(x, 0.9),),
-    "power_of": (lambda x: statistics.power_of(0.5, 0.9, x), lambda x: statistics.power_of(0.5, 0.9, 10, x if x is not None else "x")),
+    "power_of": (
+        lambda x: statistics.power_of(0.5, 0.9, x),
+        lambda x: statistics.power_of(0.5, 0.9, 10, x if x is not None else "x"),
+    ),
     "power_of_paired": (lambda x: statistics.power_of_paired(x, 0.2, 0.2),),
     "detectable_rise": (lambda x: statistics.detectable_rise(x, 0.5),),
     "detectable_rise_paired": (lambda x: statistics.detectable_rise_paired(x, 0.5),),
-    "design_effect": (lambda x: statistics.design_effect([x, 3], [10, 10]), lambda x: statistics.design_effect([3, 3], [x, 10])),
-    "clustered_rate": (lambda x: statistics.clustered_rate([x, 3], [10, 10]), lambda x: statistics.clustered_rate([3, 3], [x, 10])),
-    "average_rate": (lambda x: statistics.average_rate([(x, 10), (3, 10)]), lambda x: statistics.average_rate([(3, x), (3, 10)])),
-    "average_rate_exact": (lambda x: statistics.average_rate_exact([(x, 10)]), lambda x: statistics.average_rate_exact([(3, x), (3, 10)])),
+    "design_effect": (
+        lambda x: statistics.design_effect([x, 3], [10, 10]),
+        lambda x: statistics.design_effect([3, 3], [x, 10]),
+    ),
+    "clustered_rate": (
+        lambda x: statistics.clustered_rate([x, 3], [10, 10]),
+        lambda x: statistics.clustered_rate([3, 3], [x, 10]),
+    ),
+    "average_rate": (
+        lambda x: statistics.average_rate([(x, 10), (3, 10)]),
+        lambda x: statistics.average_rate([(3, x), (3, 10)]),
+    ),
+    "average_rate_exact": (
+        lambda x: statistics.average_rate_exact([(x, 10)]),
+        lambda x: statistics.average_rate_exact([(3, x), (3, 10)]),
+    ),
     "average_difference": (
         lambda x: statistics.average_difference([(x, 10)], [(3, 10)]),
         lambda x: statistics.average_difference([(3, 10)], [(3, x)]),
@@ -82,18 +131,49 @@ PLACES: dict[str, tuple[Callable[[Any], Any], ...]] = {
         lambda x: statistics.selection_optimism([x, 3], 10, rng=_rng(), draws=10),
         lambda x: statistics.selection_optimism([3, 3], x, rng=_rng(), draws=10),
     ),
-    "rejects_schedule": (lambda x: statistics.rejects_schedule(x, [10, 10]), lambda x: statistics.rejects_schedule(3, [x, 10])),
-    "log_e_below": (lambda x: statistics.log_e_below(x, 10, 0.5), lambda x: statistics.log_e_below(3, x, 0.5)),
-    "log_e_above": (lambda x: statistics.log_e_above(x, 10, 0.5), lambda x: statistics.log_e_above(3, x, 0.5)),
+    "rejects_schedule": (
+        lambda x: statistics.rejects_schedule(x, [10, 10]),
+        lambda x: statistics.rejects_schedule(3, [x, 10]),
+    ),
+    "log_e_below": (
+        lambda x: statistics.log_e_below(x, 10, 0.5),
+        lambda x: statistics.log_e_below(3, x, 0.5),
+    ),
+    "log_e_above": (
+        lambda x: statistics.log_e_above(x, 10, 0.5),
+        lambda x: statistics.log_e_above(3, x, 0.5),
+    ),
     "log_e_paired": (lambda x: statistics.log_e_paired(x, 3), lambda x: statistics.log_e_paired(3, x)),
-    "class_entropy": (lambda x: statistics.class_entropy([x, 3], 2, rng=_rng(), draws=10), lambda x: statistics.class_entropy([3, 3], x, rng=_rng(), draws=10)),
+    "class_entropy": (
+        lambda x: statistics.class_entropy([x, 3], 2, rng=_rng(), draws=10),
+        lambda x: statistics.class_entropy([3, 3], x, rng=_rng(), draws=10),
+    ),
     "agreement_of_counts": tuple((lambda x, i=i: _agreement(x, i)) for i in range(4)),
     "dip_test": (lambda x: statistics.dip_test([1.0, 2.0], rng=_rng(), draws=x),),
 }
 """Every public function that takes a count: calls that put a value into the place of one."""
 
 _ARRAYS = {"log_e_below", "log_e_above", "log_e_paired", "sequential"}
-_COUNT_NAMES = {"k", "n", "k1", "n1", "k2", "n2", "k_new", "n_new", "n10", "n01", "n11", "n0", "n_max", "successes", "counts", "tasks", "sizes", "policies"}
+_COUNT_NAMES = {
+    "k",
+    "n",
+    "k1",
+    "n1",
+    "k2",
+    "n2",
+    "k_new",
+    "n_new",
+    "n10",
+    "n01",
+    "n11",
+    "n0",
+    "n_max",
+    "successes",
+    "counts",
+    "tasks",
+    "sizes",
+    "policies",
+}
 _NO_COUNTS_HERE = {"eliminations": "outcomes", "PairCounts": "a value"}
 
 
@@ -113,7 +193,9 @@ def test_every_public_function_that_takes_counts_stands_in_the_list() -> None:
     for name in statistics.__all__:
         thing = getattr(statistics, name)
         if inspect.isfunction(thing) and _COUNT_NAMES & set(inspect.signature(thing).parameters):
-            assert name in PLACES or name in _NO_COUNTS_HERE, f"{name} takes counts: add its places to the list"
+            assert name in PLACES or name in _NO_COUNTS_HERE, (
+                f"{name} takes counts: add its places to the list"
+            )
 
 
 @pytest.mark.parametrize("whole", [7, 7.0, np.int64(7), np.uint8(7), np.float64(7.0), np.array(7)])

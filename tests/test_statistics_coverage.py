@@ -68,7 +68,11 @@ NEITHER_INTERVAL_NOR_TEST = {
 
 def test_every_public_interval_and_test_stands_in_a_row_of_the_table() -> None:
     measured_names = {name for row in ROWS for name in row.names}
-    public = {name for name in statistics.__all__ if inspect.isfunction(getattr(statistics, name)) or hasattr(getattr(statistics, name), "__wrapped__")}
+    public = {
+        name
+        for name in statistics.__all__
+        if inspect.isfunction(getattr(statistics, name)) or hasattr(getattr(statistics, name), "__wrapped__")
+    }
     unknown = public - measured_names - NEITHER_INTERVAL_NOR_TEST.keys()
     assert not unknown, f"{sorted(unknown)}: add a row to benchmarks/coverage_fixed.py or coverage_drawn.py"
     assert not measured_names & NEITHER_INTERVAL_NOR_TEST.keys()
@@ -78,7 +82,9 @@ def test_a_row_that_misses_its_promise_says_the_measured_figure_in_its_docstring
     for row in ROWS:
         if row.documented is not None:
             words = getattr(statistics, row.names[0]).__doc__ or ""
-            assert f"{row.documented:g}".removeprefix("0") in words, f"{row.names[0]} does not say {row.documented:g}"
+            assert f"{row.documented:g}".removeprefix("0") in words, (
+                f"{row.names[0]} does not say {row.documented:g}"
+            )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
@@ -101,7 +107,13 @@ def test_the_check_of_a_promise_can_fail() -> None:
 
     from coverage_rows import one_rate
 
-    row = Row(names=("too_short",), what="a planted one", promise=0.95, is_interval=True, measure=one_rate(too_short, (10, 60)))
+    row = Row(
+        names=("too_short",),
+        what="a planted one",
+        promise=0.95,
+        is_interval=True,
+        measure=one_rate(too_short, (10, 60)),
+    )
     assert not row.holds(measured(row, SMALL)[0])
 
 
@@ -131,24 +143,32 @@ def test_an_interval_of_a_rate_mirrors_rises_and_nests(method: Any, case: tuple[
 
 
 @given(counts(), counts())
-def test_an_interval_of_a_difference_turns_its_sign_with_the_arms_and_mirrors(first: tuple[int, int], second: tuple[int, int]) -> None:
+def test_an_interval_of_a_difference_turns_its_sign_with_the_arms_and_mirrors(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
     for method in (newcombe_difference, miettinen_nurminen):
         found, swapped = method(*first, *second), method(*second, *first)
         flipped = method(first[1] - first[0], first[1], second[1] - second[0], second[1])
         for other in (swapped, flipped):
-            assert (found.low, found.high) == pytest.approx((-(other.high or 0.0), -(other.low or 0.0)), abs=1e-7)
+            assert (found.low, found.high) == pytest.approx(
+                (-(other.high or 0.0), -(other.low or 0.0)), abs=1e-7
+            )
         wider = method(*first, *second, 0.99)
         assert (wider.low or 0.0) <= (found.low or 0.0) + 1e-9
         assert (found.high or 0.0) <= (wider.high or 0.0) + 1e-9
 
 
 @given(st.tuples(*[st.integers(0, 15)] * 4))
-def test_paired_intervals_turn_their_sign_with_the_arms_and_agree_with_the_test(table: tuple[int, int, int, int]) -> None:
+def test_paired_intervals_turn_their_sign_with_the_arms_and_agree_with_the_test(
+    table: tuple[int, int, int, int],
+) -> None:
     if not sum(table):
         return
     n11, n10, n01, n00 = table
     found, swapped = paired_difference(n11, n10, n01, n00), paired_difference(n11, n01, n10, n00)
-    assert (found.difference.low, found.difference.high) == pytest.approx((-(swapped.difference.high or 0.0), -(swapped.difference.low or 0.0)), abs=1e-9)
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        (-(swapped.difference.high or 0.0), -(swapped.difference.low or 0.0)), abs=1e-9
+    )
     assert found.p_value == swapped.p_value == mcnemar(n10, n01).p_value
     excludes_zero = (found.difference.low or 0.0) > 0 or (found.difference.high or 0.0) < 0
     assert excludes_zero == ((found.p_value or 1.0) < 0.05)
@@ -159,7 +179,9 @@ def test_paired_intervals_turn_their_sign_with_the_arms_and_agree_with_the_test(
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.data())
-def test_exact_tests_do_not_know_which_outcome_is_called_a_success(n1: int, n2: int, data: st.DataObject) -> None:
+def test_exact_tests_do_not_know_which_outcome_is_called_a_success(
+    n1: int, n2: int, data: st.DataObject
+) -> None:
     k1, k2 = data.draw(st.integers(0, n1)), data.draw(st.integers(0, n2))
     p = exact_independence(k1, n1, k2, n2, "fisher").p_value
     assert p == pytest.approx(exact_independence(n1 - k1, n1, n2 - k2, n2, "fisher").p_value)
@@ -167,12 +189,16 @@ def test_exact_tests_do_not_know_which_outcome_is_called_a_success(n1: int, n2: 
 
 
 @given(st.lists(counts(), min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_an_exact_average_mirrors_nests_and_does_not_know_the_order_of_tasks(tasks: list[tuple[int, int]], random: Any) -> None:
+def test_an_exact_average_mirrors_nests_and_does_not_know_the_order_of_tasks(
+    tasks: list[tuple[int, int]], random: Any
+) -> None:
     found, mirror = average_rate_exact(tasks), average_rate_exact([(n - k, n) for k, n in tasks])
     shuffled = list(tasks)
     random.shuffle(shuffled)
     again, wider = average_rate_exact(shuffled), average_rate_exact(tasks, confidence=0.99)
-    assert (found.low, found.high) == pytest.approx((1 - (mirror.high or 0.0), 1 - (mirror.low or 0.0)), abs=1e-8)
+    assert (found.low, found.high) == pytest.approx(
+        (1 - (mirror.high or 0.0), 1 - (mirror.low or 0.0)), abs=1e-8
+    )
     assert (found.low, found.high) == pytest.approx((again.low, again.high), abs=1e-8)
     assert (wider.low or 0.0) <= (found.low or 0.0) + 1e-9
     assert (found.low or 0.0) <= (found.point or 0.0) + 1e-9
@@ -190,7 +216,9 @@ def test_an_exact_average_of_equal_tasks_is_the_interval_of_the_pooled_count() -
 
 
 @given(case=counts(), confidence=st.sampled_from([0.5, 0.9, 0.95, 0.999]))
-def test_a_one_sided_bound_is_an_end_of_the_two_sided_interval_at_twice_the_error(case: tuple[int, int], confidence: float) -> None:
+def test_a_one_sided_bound_is_an_end_of_the_two_sided_interval_at_twice_the_error(
+    case: tuple[int, int], confidence: float
+) -> None:
     both = clopper_pearson(*case, 2 * confidence - 1) if confidence > 0.5 else None
     if both is not None:
         assert clopper_pearson_bound(*case, confidence).low == pytest.approx(both.low, abs=1e-12)
@@ -198,10 +226,16 @@ def test_a_one_sided_bound_is_an_end_of_the_two_sided_interval_at_twice_the_erro
 
 
 def _policies(rates: Iterator[tuple[int, int]], n: int) -> list[statistics.PolicyPair]:
-    return [statistics.PolicyPair(name=str(i), real_successes=r, real_n=n, sim_successes=s, sim_n=n) for i, (r, s) in enumerate(rates)]
+    return [
+        statistics.PolicyPair(name=str(i), real_successes=r, real_n=n, sim_successes=s, sim_n=n)
+        for i, (r, s) in enumerate(rates)
+    ]
 
 
-@pytest.mark.parametrize("counted", [[(0, 0), (5, 5), (10, 10)], [(10, 10)] * 3, [(9, 10), (10, 10), (10, 9), (8, 10)], [(0, 10), (10, 0)]])
+@pytest.mark.parametrize(
+    "counted",
+    [[(0, 0), (5, 5), (10, 10)], [(10, 10)] * 3, [(9, 10), (10, 10), (10, 9), (8, 10)], [(0, 10), (10, 0)]],
+)
 def test_an_agreement_always_lies_inside_its_own_interval(counted: list[tuple[int, int]]) -> None:
     found = agreement_of_counts(_policies(iter(counted), 10), rng=np.random.default_rng(3))
     for quantity in (found.pearson, found.spearman, found.mmrv, found.bias, found.regret):

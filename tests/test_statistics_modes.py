@@ -22,7 +22,9 @@ def _dip_by_definition(sample: np.ndarray) -> float:
     values, repeats = np.unique(sample, return_counts=True)
     upper = np.cumsum(repeats) / len(sample)
     lower, size = upper - repeats / len(sample), len(values)
-    return max(1 / (2 * len(sample)), min(_distance_with_mode(values, lower, upper, mode) for mode in range(size)))
+    return max(
+        1 / (2 * len(sample)), min(_distance_with_mode(values, lower, upper, mode) for mode in range(size))
+    )
 
 
 def _distance_with_mode(x: np.ndarray, lower: np.ndarray, upper: np.ndarray, mode: int) -> float:
@@ -46,14 +48,26 @@ def _distance_with_mode(x: np.ndarray, lower: np.ndarray, upper: np.ndarray, mod
             at_most({before: -1, d: -1}, -lower[j])
             at_most({after: 1, d: -1}, upper[j])
     at_most({mode: 1, mode + 1: -1}, 0)
-    sides = [([*range(mode + 1)], [*range(mode + 1)], 1), ([*range(mode, len(x))], [mode + 1, *range(mode + 2, len(x) + 1)], -1)]
+    sides = [
+        ([*range(mode + 1)], [*range(mode + 1)], 1),
+        ([*range(mode, len(x))], [mode + 1, *range(mode + 2, len(x) + 1)], -1),
+    ]
     for points, unknowns, sign in sides:
         for i in range(len(points) - 2):
             first, second = x[points[i + 1]] - x[points[i]], x[points[i + 2]] - x[points[i + 1]]
-            at_most({unknowns[i]: -sign / first, unknowns[i + 1]: sign * (1 / first + 1 / second), unknowns[i + 2]: -sign / second}, 0)
+            at_most(
+                {
+                    unknowns[i]: -sign / first,
+                    unknowns[i + 1]: sign * (1 / first + 1 / second),
+                    unknowns[i + 2]: -sign / second,
+                },
+                0,
+            )
         for a, b in itertools.pairwise(unknowns):
             at_most({a: 1, b: -1}, 0)
-    found = linprog(np.eye(len(x) + 2)[d], A_ub=np.array(rows), b_ub=np.array(limits), bounds=[(0, 1)] * (len(x) + 2))
+    found = linprog(
+        np.eye(len(x) + 2)[d], A_ub=np.array(rows), b_ub=np.array(limits), bounds=[(0, 1)] * (len(x) + 2)
+    )
     return float(found.fun) if found.success else 1.0
 
 
@@ -61,7 +75,11 @@ def test_the_dip_is_the_distance_to_the_nearest_unimodal_distribution() -> None:
     rng = np.random.default_rng(110)
     for case in range(36):
         n = int(rng.integers(1, 12))
-        sample = [rng.random(n), np.concatenate([rng.normal(0, 1, n // 2), rng.normal(6, 1, n - n // 2)]), rng.integers(0, 5, n).astype(float)][case % 3]
+        sample = [
+            rng.random(n),
+            np.concatenate([rng.normal(0, 1, n // 2), rng.normal(6, 1, n - n // 2)]),
+            rng.integers(0, 5, n).astype(float),
+        ][case % 3]
         assert dip_statistic(sample) == pytest.approx(_dip_by_definition(sample), abs=1e-7)
 
 
@@ -87,7 +105,9 @@ def test_known_dips_come_out() -> None:
 @pytest.mark.parametrize("law", ["uniform", "normal", "exponential"])
 def test_one_mode_is_seldom_taken_for_two(law: str) -> None:
     rng = np.random.default_rng(111)
-    sampler = {"uniform": rng.random, "normal": rng.standard_normal, "exponential": rng.standard_exponential}[law]
+    sampler = {"uniform": rng.random, "normal": rng.standard_normal, "exponential": rng.standard_exponential}[
+        law
+    ]
     uniform = np.sort([dip_statistic(rng.random(24)) or 0.0 for _ in range(600)])
     cut = uniform[int(0.95 * 600)]
     taken = np.mean([(dip_statistic(sampler(24)) or 0.0) > cut for _ in range(300)])
@@ -98,7 +118,9 @@ def test_one_mode_is_seldom_taken_for_two(law: str) -> None:
 
 def test_two_ways_around_an_obstacle_are_seen_in_32_rollouts_and_one_way_is_not_taken_for_two() -> None:
     rng = np.random.default_rng(112)
-    two = dip_test(np.concatenate([rng.normal(-0.1, 0.02, 16), rng.normal(0.1, 0.02, 16)]), rng=rng, draws=500)
+    two = dip_test(
+        np.concatenate([rng.normal(-0.1, 0.02, 16), rng.normal(0.1, 0.02, 16)]), rng=rng, draws=500
+    )
     one = dip_test(rng.normal(0.0, 0.02, 32), rng=rng, draws=500)
     assert two.test.p_value is not None
     assert one.test.p_value is not None
@@ -122,7 +144,12 @@ def test_entropy_is_highest_when_even_lowest_when_single_and_blind_to_labels(cou
     assert found.low is not None
     assert found.high is not None
     assert 0 <= found.low <= found.point <= found.high <= 1
-    again = class_entropy({f"way {i}": c for i, c in enumerate(reversed(counts))}, len(counts), rng=np.random.default_rng(114), draws=200)
+    again = class_entropy(
+        {f"way {i}": c for i, c in enumerate(reversed(counts))},
+        len(counts),
+        rng=np.random.default_rng(114),
+        draws=200,
+    )
     assert again.point == pytest.approx(found.point)
     assert (found.point == pytest.approx(1.0)) == (len(set(counts)) == 1)
     assert (found.point < 1e-12) == (sum(c > 0 for c in counts) == 1)

@@ -37,7 +37,9 @@ def test_adjusting_does_not_depend_on_the_order_given(p_values: list[float], ran
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_discovery_rates_are_those_of_scipy(p_values: list[float]) -> None:
-    assert benjamini_hochberg(p_values) == pytest.approx(false_discovery_control(p_values, method="bh").tolist(), abs=1e-12)
+    assert benjamini_hochberg(p_values) == pytest.approx(
+        false_discovery_control(p_values, method="bh").tolist(), abs=1e-12
+    )
 
 
 def test_holm_makes_a_false_claim_no_more_often_than_its_level_even_for_dependent_tests() -> None:
@@ -67,7 +69,9 @@ def verdicts(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 @given(verdicts())
-def test_two_policies_share_a_letter_exactly_when_they_were_not_told_apart(case: tuple[list[str], list[tuple[str, str]]]) -> None:
+def test_two_policies_share_a_letter_exactly_when_they_were_not_told_apart(
+    case: tuple[list[str], list[tuple[str, str]]],
+) -> None:
     names, different = case
     shown = letters(names, different)
     assert list(shown) == names

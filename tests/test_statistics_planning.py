@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from simgap.errors import UsageError
-from simgap.statistics import ScreenVerdict, perfect_run_for, screen_verdict, trials_needed, visible_difference, what_n_cannot_show
+from simgap.statistics import (
+    ScreenVerdict,
+    perfect_run_for,
+    screen_verdict,
+    trials_needed,
+    visible_difference,
+    what_n_cannot_show,
+)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_the_smallest_detectable_rise_is_the_smallest() -> None:
     rise = detectable_rise(30, 0.5)
     assert rise is not None
     assert power_of(0.5, 0.5 + rise, 30) >= 0.8 > power_of(0.5, 0.5 + rise - 0.005, 30)
-    assert trials_needed(0.5, 0.5 + rise) == pytest.approx(30, rel=0.35)  # the approximation follows the conservative test
+    # the approximation follows the conservative test
+    assert trials_needed(0.5, 0.5 + rise) == pytest.approx(30, rel=0.35)
     assert detectable_rise(60, 0.5) < rise  # type: ignore[operator]
 
 

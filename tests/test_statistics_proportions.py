@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from simgap.errors import UsageError
-from simgap.statistics import Tally, beta_mixture, clopper_pearson, clopper_pearson_bound, jeffreys, tally, wilson
+from simgap.statistics import (
+    Tally,
+    beta_mixture,
+    clopper_pearson,
+    clopper_pearson_bound,
+    jeffreys,
+    tally,
+    wilson,
+)
 from simgap.types import Outcome
 
 METHODS = [wilson, clopper_pearson, jeffreys, beta_mixture]
@@ -25,7 +33,9 @@ def counts(draw: st.DrawFn) -> tuple[int, int]:
 
 def test_known_values_hold_without_the_reference_files() -> None:
     assert (wilson(28, 50).low, wilson(28, 50).high) == pytest.approx((0.4230602802, 0.6883780079), abs=1e-9)
-    assert (clopper_pearson(28, 50).low, clopper_pearson(28, 50).high) == pytest.approx((0.4125441229, 0.7000927791), abs=1e-9)
+    assert (clopper_pearson(28, 50).low, clopper_pearson(28, 50).high) == pytest.approx(
+        (0.4125441229, 0.7000927791), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,7 +85,9 @@ def test_a_one_sided_bound_covers_at_least_its_level_and_is_not_the_two_sided_on
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=40)
 @given(counts(), st.sampled_from([0.8, 0.95, 0.99]))
-def test_every_interval_holds_its_point_and_mirrors_successes_and_failures(method: Any, count: tuple[int, int], level: float) -> None:
+def test_every_interval_holds_its_point_and_mirrors_successes_and_failures(
+    method: Any, count: tuple[int, int], level: float
+) -> None:
     k, n = count
     estimate, mirror = method(k, n, level), method(n - k, n, level)
     assert 0.0 <= estimate.low <= k / n <= estimate.high <= 1.0
@@ -85,7 +97,9 @@ def test_every_interval_holds_its_point_and_mirrors_successes_and_failures(metho
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=40)
 @given(counts())
-def test_one_success_more_never_lowers_an_end_and_more_confidence_never_shortens(method: Any, count: tuple[int, int]) -> None:
+def test_one_success_more_never_lowers_an_end_and_more_confidence_never_shortens(
+    method: Any, count: tuple[int, int]
+) -> None:
     k, n = count
     estimate, wider = method(k, n, 0.9), method(k, n, 0.95)
     assert wider.low <= estimate.low + 1e-12
@@ -99,7 +113,9 @@ def test_one_success_more_never_lowers_an_end_and_more_confidence_never_shortens
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=40)
 @given(counts(), st.integers(2, 5))
-def test_more_trials_of_the_same_rate_shorten_the_interval(method: Any, count: tuple[int, int], factor: int) -> None:
+def test_more_trials_of_the_same_rate_shorten_the_interval(
+    method: Any, count: tuple[int, int], factor: int
+) -> None:
     k, n = count
     small, large = method(k, n), method(factor * k, factor * n)
     assert large.high - large.low < small.high - small.low
@@ -123,7 +139,15 @@ def test_only_the_interval_that_may_be_looked_at_says_so() -> None:
 
 
 def test_voids_stand_beside_the_rate_and_not_inside_it() -> None:
-    counts = tally([Outcome.success(), Outcome.failure("dropped"), Outcome.failure("missed"), Outcome.failure("missed"), Outcome.void("camera froze")])
+    counts = tally(
+        [
+            Outcome.success(),
+            Outcome.failure("dropped"),
+            Outcome.failure("missed"),
+            Outcome.failure("missed"),
+            Outcome.void("camera froze"),
+        ]
+    )
     assert (counts.successes, counts.n, counts.void_count) == (1, 4, 1)
     assert list(counts.failures.items()) == [("missed", 2), ("dropped", 1)]
     assert counts.voids == {"camera froze": 1}

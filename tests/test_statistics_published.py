@@ -42,10 +42,14 @@ from simgap.statistics import (
 
 
 def reference(name: str) -> Any:
-    folder = Path(os.environ.get("SIMGAP_REFERENCE", Path(__file__).parents[1] / ".." / "shared" / "reference"))
+    folder = Path(
+        os.environ.get("SIMGAP_REFERENCE", Path(__file__).parents[1] / ".." / "shared" / "reference")
+    )
     path = folder / name
     if not path.is_file():
-        pytest.skip(f"published values not found: {path}; set SIMGAP_REFERENCE to the folder that holds {name}")
+        pytest.skip(
+            f"published values not found: {path}; set SIMGAP_REFERENCE to the folder that holds {name}"
+        )
     return json.loads(path.read_text())
 
 
@@ -74,8 +78,12 @@ def test_one_sided_bounds_agree_and_the_wald_interval_shows_why_it_is_not_offere
     for row in reference("stats_reference_values.json")["binomial_intervals"]["rows"]:
         k, n = row["k"], row["n"]
         for level in ("0.90", "0.95"):
-            assert clopper_pearson_bound(k, n, float(level)).low == pytest.approx(row[level]["one_sided_lower_cp"], abs=2e-10)
-            assert clopper_pearson_bound(k, n, float(level), "upper").high == pytest.approx(row[level]["one_sided_upper_cp"], abs=2e-10)
+            assert clopper_pearson_bound(k, n, float(level)).low == pytest.approx(
+                row[level]["one_sided_lower_cp"], abs=2e-10
+            )
+            assert clopper_pearson_bound(k, n, float(level), "upper").high == pytest.approx(
+                row[level]["one_sided_upper_cp"], abs=2e-10
+            )
             low, high = row[level]["wald"]
             assert (low == high) == (k in (0, n))
 
@@ -86,8 +94,14 @@ def test_unpaired_comparisons_agree_with_independent_libraries() -> None:
     for row in rows:
         counts = (row["k1"], row["n1"], row["k0"], row["n0"])
         difference = newcombe_difference(*counts)
-        assert (difference.low, difference.high) == pytest.approx(row["ci95_diff_p1_minus_p0"]["newcomb"], abs=2e-9)
-        for method, name, exact in (("fisher", "fisher", 1e-9), ("boschloo", "boschloo", 1e-4), ("barnard", "barnard_pooled", 1e-4)):
+        assert (difference.low, difference.high) == pytest.approx(
+            row["ci95_diff_p1_minus_p0"]["newcomb"], abs=2e-9
+        )
+        for method, name, exact in (
+            ("fisher", "fisher", 1e-9),
+            ("boschloo", "boschloo", 1e-4),
+            ("barnard", "barnard_pooled", 1e-4),
+        ):
             for alternative in ("two-sided", "greater", "less"):
                 p_value = exact_independence(*counts, method=method, alternative=alternative).p_value
                 assert p_value == pytest.approx(row[name][alternative], rel=exact, abs=2e-9)
@@ -115,9 +129,13 @@ def test_paired_comparisons_agree_with_independent_libraries() -> None:
         paired = paired_difference(row["n11"], row["n10"], row["n01"], row["n00"])
         assert paired.p_value == pytest.approx(row["mcnemar_exact_p"], abs=1e-8)
         assert mcnemar(row["n10"], row["n01"]).p_value == pytest.approx(row["mcnemar_exact_p"], abs=1e-8)
-        assert mcnemar(row["n10"], row["n01"], mid_p=True).p_value == pytest.approx(row["mcnemar_midp"], abs=1e-8)
+        assert mcnemar(row["n10"], row["n01"], mid_p=True).p_value == pytest.approx(
+            row["mcnemar_midp"], abs=1e-8
+        )
         assert paired.difference.point == pytest.approx(row["diff_n10_minus_n01_over_n"], abs=1e-9)
-        assert tango_interval(row["n10"], row["n01"], paired.counts.n) == pytest.approx(row["tango95"], abs=1e-9)
+        assert tango_interval(row["n10"], row["n01"], paired.counts.n) == pytest.approx(
+            row["tango95"], abs=1e-9
+        )
 
 
 def test_real_robot_counts_of_roboarena_give_the_published_fisher_p() -> None:
@@ -144,7 +162,10 @@ def test_a_real_campaign_that_was_stopped_after_looking_is_undecided_by_what_all
     if not path.is_file():
         pytest.skip(f"real trials not found: {path}; set SIMGAP_REAL_DATA to the folder that holds them")
     rows = [row for row in csv.DictReader(path.read_text().splitlines()) if row["mechanism"] != "INFRA"]
-    arms = {name: [row["stage_live"] == "S" for row in rows if row["policy"] == name] for name in ("ACT-A", "ACT-B")}
+    arms = {
+        name: [row["stage_live"] == "S" for row in rows if row["policy"] == name]
+        for name in ("ACT-A", "ACT-B")
+    }
     assert {name: (sum(arm), len(arm)) for name, arm in arms.items()} == {"ACT-A": (6, 20), "ACT-B": (5, 20)}
     found = compare_unpaired(arms["ACT-A"], arms["ACT-B"])  # 40 of 80 planned trials were run
     assert str(found.verdict) == "undecided"
@@ -166,7 +187,9 @@ def test_real_robot_counts_of_a_serving_sweep_give_the_published_intervals() -> 
         difference = newcombe_difference(*counts)
         assert difference.low is not None
         assert difference.high is not None
-        assert [100 * difference.low, 100 * difference.high] == pytest.approx(data["published_metrics"]["newcombe95_diff_pp"][arm["name"]], abs=0.06)
+        assert [100 * difference.low, 100 * difference.high] == pytest.approx(
+            data["published_metrics"]["newcombe95_diff_pp"][arm["name"]], abs=0.06
+        )
         assert exact_independence(*counts).p_value == pytest.approx(p_value, abs=2e-6)
 
 
@@ -180,7 +203,9 @@ def test_planning_agrees_with_exact_power() -> None:
         assert trials_needed(low, high, power=power["fisher"]) == pytest.approx(int(arm), rel=0.15)
         assert power_of(low, high, int(arm), test="fisher") == pytest.approx(power["fisher"], abs=6e-5)
         if "barnard_pooled" in power:
-            assert power_of(low, high, int(arm), test="barnard") == pytest.approx(power["barnard_pooled"], abs=6e-5)
+            assert power_of(low, high, int(arm), test="barnard") == pytest.approx(
+                power["barnard_pooled"], abs=6e-5
+            )
     for name, allowed in data["max_failures_allowed"].items():
         n, target = (part.split("=")[1] for part in name.split(","))
         assert failures_allowed(int(n), float(target)) == allowed
@@ -202,15 +227,23 @@ def test_letters_agree_with_an_independent_implementation() -> None:
     cases = reference("stats_reference_values.json")["cld"]["cases"]
     assert len(cases) >= 5
     for case in cases:
-        assert list(letters(case["models"], [tuple(pair) for pair in case["significant_pairs"]]).values()) == case["letters"]
+        assert (
+            list(letters(case["models"], [tuple(pair) for pair in case["significant_pairs"]]).values())
+            == case["letters"]
+        )
 
 
 def test_many_real_arms_against_a_default_give_the_published_holm_p() -> None:
     data = reference("dream_machines_serving_sweep.json")
     default, *others = data["arms"]
-    p_values = [exact_independence(a["successes"], a["n"], default["successes"], default["n"]).p_value or 0.0 for a in others]
+    p_values = [
+        exact_independence(a["successes"], a["n"], default["successes"], default["n"]).p_value or 0.0
+        for a in others
+    ]
     for arm, adjusted in zip(others, holm(p_values), strict=True):
-        assert adjusted == pytest.approx(data["published_metrics"]["holm_p_vs_default(boschloo)"][arm["name"]], abs=6e-3)
+        assert adjusted == pytest.approx(
+            data["published_metrics"]["holm_p_vs_default(boschloo)"][arm["name"]], abs=6e-3
+        )
     assert holm(p_values) == pytest.approx(data["recomputed"]["holm_p"], abs=6e-5)
 
 
@@ -225,7 +258,9 @@ def test_prediction_powered_inference_agrees_with_its_authors_library() -> None:
             found = prediction_powered(real, sim, extra, confidence=float(level), weight=weight)
             assert (found.low, found.high) == pytest.approx(data[name][level], abs=2e-10)
     found = combine(real, sim, extra, rng=np.random.default_rng(0))
-    assert (found.real_only.low, found.real_only.high) == pytest.approx(data["clopper_pearson_real_only_95"], abs=2e-10)
+    assert (found.real_only.low, found.real_only.high) == pytest.approx(
+        data["clopper_pearson_real_only_95"], abs=2e-10
+    )
     assert not found.worth_showing
 
 
@@ -237,7 +272,9 @@ def test_few_pairs_undercover_as_simulated_before_and_the_real_trials_alone_are_
     for row in rows:
         methods, real, sim, rho, n = row["methods"], row["p_real"], row["p_sim"], row["rho"], row["n_paired"]
         assert methods["clopper_pearson_real_only"]["coverage"] >= 0.95
-        wider += methods["suresim_uniform_wsr"]["mean_width"] > methods["clopper_pearson_real_only"]["mean_width"]
+        wider += (
+            methods["suresim_uniform_wsr"]["mean_width"] > methods["clopper_pearson_real_only"]["mean_width"]
+        )
         if n in (10, 100):
             both = real * sim + rho * math.sqrt(real * (1 - real) * sim * (1 - sim))
             drawn = rng.choice(4, (150, n), p=[both, real - both, sim - both, 1 - real - sim + both])
@@ -255,15 +292,23 @@ def test_sim_plus_real_saves_or_costs_width_as_published_at_the_published_moment
     for i, row in enumerate(data["rows"]):
         for _ in range(6):
             real, sim, extra = _scores_like(row, rng)
-            for total, found in ((alone, betting_interval(real, 0.9, fixed_n=True)), (joined, suresim(real, sim, extra, rng=rng, confidence=0.9))):
+            for total, found in (
+                (alone, betting_interval(real, 0.9, fixed_n=True)),
+                (joined, suresim(real, sim, extra, rng=rng, confidence=0.9)),
+            ):
                 assert found.low is not None
                 assert found.high is not None
                 total[i] += (found.high - found.low) / 6
     saved = 1 - joined / alone
-    assert alone[0] == pytest.approx(data["published_metrics"]["diffusion_policy_mean_CI_width"]["Classical(WSR)"], abs=0.02)
+    assert alone[0] == pytest.approx(
+        data["published_metrics"]["diffusion_policy_mean_CI_width"]["Classical(WSR)"], abs=0.02
+    )
     # the law of the scores is not published, only its moments
-    assert joined[0] == pytest.approx(data["published_metrics"]["diffusion_policy_mean_CI_width"]["SureSim"], abs=0.03)
-    assert saved[2] < 0 < 0.3 < saved[3]  # an unrelated simulator costs width, one that follows reality saves much
+    assert joined[0] == pytest.approx(
+        data["published_metrics"]["diffusion_policy_mean_CI_width"]["SureSim"], abs=0.03
+    )
+    # an unrelated simulator costs width, one that follows reality saves much
+    assert saved[2] < 0 < 0.3 < saved[3]
 
 
 def test_a_randomised_bound_is_sharper_than_the_reproducible_one_on_published_counts() -> None:
@@ -280,14 +325,22 @@ def test_published_times_to_decision_add_up_and_partial_credit_decides_sooner() 
     data = reference("nscore_lbm_times_to_decision.json")["tableII"]
     for side, cap in (("sim", 200), ("hardware", 50)):
         tasks = {name: row for name, row in data[side].items() if name != "Total"}
-        totals = [2 * sum(row[i] if row[i] is not None else cap for row in tasks.values()) for i in range(len(data["columns"]))]
+        totals = [
+            2 * sum(row[i] if row[i] is not None else cap for row in tasks.values())
+            for i in range(len(data["columns"]))
+        ]
         assert totals == data[side]["Total"]
-        progress, binary = totals[data["columns"].index("WSR_progress")], totals[data["columns"].index("WSR_binary")]
+        progress, binary = (
+            totals[data["columns"].index("WSR_progress")],
+            totals[data["columns"].index("WSR_binary")],
+        )
         assert progress < 0.65 * binary
 
 
 def _covered(cells: Any, extra: Any, truth: float) -> bool:
-    found = prediction_powered((cells < 2).astype(float), np.isin(cells, (0, 2)).astype(float), extra.astype(float), weight=1.0)
+    found = prediction_powered(
+        (cells < 2).astype(float), np.isin(cells, (0, 2)).astype(float), extra.astype(float), weight=1.0
+    )
     return found.low is not None and found.high is not None and found.low <= truth <= found.high
 
 

@@ -8,14 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgap.statistics import PolicyPair, agreement_of_counts, exact_independence, leave_one_out, mmrv, order_test, pearson, spearman
+from simgap.statistics import (
+    PolicyPair,
+    agreement_of_counts,
+    exact_independence,
+    leave_one_out,
+    mmrv,
+    order_test,
+    pearson,
+    spearman,
+)
 from test_statistics_published import reference
 
 Case = tuple[str, list[float], list[float], dict[str, Any]]
 """Name, real, sim, and what the file says about it."""
 
 
-def _columns(data: dict[str, Any], real: Any, sim: Any, columns: list[str]) -> Iterator[tuple[str, list[float], list[float]]]:
+def _columns(
+    data: dict[str, Any], real: Any, sim: Any, columns: list[str]
+) -> Iterator[tuple[str, list[float], list[float]]]:
     for column in columns:
         yield column, [real[p][column] for p in data["policies"]], [sim[p][column] for p in data["policies"]]
 
@@ -37,21 +48,44 @@ def _ablations() -> Iterator[Case]:
     data = reference("simpler_ablation_tables.json")
     table = data["isaac_table_XI"]
     for i, task in enumerate(table["tasks"]):
-        yield f"isaac {task}", [row[i] for row in table["real"]], [row[i] for row in table["sim"]], data["recomputed"]["isaac_table_XI"][task]
-    yield "table XIII", data["table_XIII"]["real"], data["table_XIII"]["sim"], data["recomputed"]["table_XIII"]
+        yield (
+            f"isaac {task}",
+            [row[i] for row in table["real"]],
+            [row[i] for row in table["sim"]],
+            data["recomputed"]["isaac_table_XI"][task],
+        )
+    yield (
+        "table XIII",
+        data["table_XIII"]["real"],
+        data["table_XIII"]["sim"],
+        data["recomputed"]["table_XIII"],
+    )
     for row in data["table_IX"]["rows"]:
         name = row["background/drawer/robot"]
         for side in ("open", "close"):
             said = data["recomputed"]["table_IX"][name][side]
-            yield f"table IX {name} {side}", data["table_IX"][f"real_{side}"], row[f"sim_{side}"], {"recomputed": said}
+            yield (
+                f"table IX {name} {side}",
+                data["table_IX"][f"real_{side}"],
+                row[f"sim_{side}"],
+                {"recomputed": said},
+            )
 
 
 def _autoeval() -> Iterator[Case]:
     data = reference("autoeval_bridge.json")
-    for name, key in (("autoeval_vs_human", "real_successes_autoeval"), ("simpler_vs_human", "sim_successes_simpler")):
+    for name, key in (
+        ("autoeval_vs_human", "real_successes_autoeval"),
+        ("simpler_vs_human", "sim_successes_simpler"),
+    ):
         for task, said in data["recomputed"][name].items():
             real = [data["real_successes_human"][p][task] / 50 for p in data["policies"]]
-            yield f"{name} {task}", real, [data[key][p][task] / 50 for p in data["policies"]], {"recomputed": said}
+            yield (
+                f"{name} {task}",
+                real,
+                [data[key][p][task] / 50 for p in data["policies"]],
+                {"recomputed": said},
+            )
 
 
 def _checkpoints() -> Iterator[Case]:
@@ -69,30 +103,74 @@ def _points() -> Iterator[Case]:
     for file in ("realm_droid.json", "weaver.json"):
         data = reference(file)
         for panel, points in data["points"].items():
-            yield f"{file} {panel}", [p["real"] for p in points], [p["sim"] for p in points], data["recomputed"][panel]
+            yield (
+                f"{file} {panel}",
+                [p["real"] for p in points],
+                [p["sim"] for p in points],
+                data["recomputed"][panel],
+            )
     data = reference("digital_cousins.json")
-    yield "cousins", [p["real_pct"] for p in data["points"]], [p["sim_pct"] for p in data["points"]], _flat(data["recomputed"]["all16"])
+    yield (
+        "cousins",
+        [p["real_pct"] for p in data["points"]],
+        [p["sim_pct"] for p in data["points"]],
+        _flat(data["recomputed"]["all16"]),
+    )
     data = reference("robosnap.json")
-    yield "robosnap", list(data["real"].values()), list(data["sim"].values()), {"recomputed": data["recomputed"]["table"], "check": data["recomputed"]["check"]}
+    yield (
+        "robosnap",
+        list(data["real"].values()),
+        list(data["sim"].values()),
+        {"recomputed": data["recomputed"]["table"], "check": data["recomputed"]["check"]},
+    )
     data = reference("roboworld_roboarena.json")
     for panel, points in data["points"].items():
-        yield f"roboworld {panel}", [p["roboarena_score"] for p in points], [p["sim"] for p in points], data["recomputed"][panel]
+        yield (
+            f"roboworld {panel}",
+            [p["roboarena_score"] for p in points],
+            [p["sim"] for p in points],
+            data["recomputed"][panel],
+        )
     data = reference("oscar_roboarena.json")
-    yield "oscar", [r / 100 for r in data["real"].values()], [s / 100 for s in data["sim"].values()], {"recomputed": data["recomputed"]["metrics"]}
+    yield (
+        "oscar",
+        [r / 100 for r in data["real"].values()],
+        [s / 100 for s in data["sim"].values()],
+        {"recomputed": data["recomputed"]["metrics"]},
+    )
 
 
 def _rows() -> Iterator[Case]:
     data = reference("molmospaces.json")
     for task in data["tasks"]:
-        rows = [r for r in data["rows"] if r["task"] == task and (task != "pick" or r["source_panel"] == "main_fig")]
-        yield f"molmo {task}", [float(r["real_success_pct"]) for r in rows], [float(r["sim_success_pct"]) for r in rows], data["recomputed"][task]
+        rows = [
+            r
+            for r in data["rows"]
+            if r["task"] == task and (task != "pick" or r["source_panel"] == "main_fig")
+        ]
+        yield (
+            f"molmo {task}",
+            [float(r["real_success_pct"]) for r in rows],
+            [float(r["sim_success_pct"]) for r in rows],
+            data["recomputed"][task],
+        )
     data = reference("colosseum_v2.json")
     for task in [*data["tasks"], "pooled_18"]:
         rows = [r for r in data["rows"] if task in (r["task"], "pooled_18")]
         said = {"recomputed": data["recomputed"][task]}
-        yield f"colosseum {task}", [float(r["hw_success"]) for r in rows], [float(r["sim_success"]) for r in rows], said
+        yield (
+            f"colosseum {task}",
+            [float(r["hw_success"]) for r in rows],
+            [float(r["sim_success"]) for r in rows],
+            said,
+        )
     data = reference("polaris_pi05_reproduction.json")
-    yield "polaris", data["sim_progress_reported_pct"], data["sim_progress_replicated_pct"], {"recomputed": data["recomputed"]}
+    yield (
+        "polaris",
+        data["sim_progress_reported_pct"],
+        data["sim_progress_replicated_pct"],
+        {"recomputed": data["recomputed"]},
+    )
 
 
 def _flat(said: dict[str, Any]) -> dict[str, Any]:
@@ -108,20 +186,25 @@ def _statistics(real: list[float], sim: list[float]) -> dict[str, float | None]:
         "pearson": pearson(real=real, sim=sim),
         "spearman": spearman(real=real, sim=sim),
         "mmrv_simpler_code_gt_xor_realgap": mmrv(real=real, sim=sim),
-        "mmrv_lt_xor_realgap": mmrv(**reverse),  # the other sign of the same rule is the rule on reversed scales
+        # the other sign of the same rule is the rule on reversed scales
+        "mmrv_lt_xor_realgap": mmrv(**reverse),
         "mmrv_strict_realgap": mmrv(real=real, sim=sim, ties="strict"),
         "mmrv_gt_xor_simgap(args swapped)": mmrv(real=sim, sim=real),
     }
 
 
 @pytest.mark.parametrize("source", CASES, ids=lambda source: source.__name__.strip("_"))
-def test_every_table_gives_the_statistics_that_were_recomputed_from_it_by_another_program(source: Any) -> None:
+def test_every_table_gives_the_statistics_that_were_recomputed_from_it_by_another_program(
+    source: Any,
+) -> None:
     compared = 0
     for name, real, sim, said in source():
         ours = _statistics(real, sim)
         for key, value in said["recomputed"].items():
             if key in ours and value is not None:
-                assert ours[key] == pytest.approx(value, abs=6e-5 if isinstance(value, float) and round(value, 4) == value else 2e-6), f"{name}: {key}"
+                assert ours[key] == pytest.approx(
+                    value, abs=6e-5 if isinstance(value, float) and round(value, 4) == value else 2e-6
+                ), f"{name}: {key}"
                 compared += 1
     assert compared >= 4
 
@@ -130,11 +213,18 @@ def test_every_table_gives_the_statistics_that_were_recomputed_from_it_by_anothe
 def test_a_published_value_follows_from_its_table_exactly_where_the_file_says_so(source: Any) -> None:
     for name, real, sim, said in source():
         ours = _statistics(real, sim)
-        found = {"pearson": ours["pearson"], "spearman": ours["spearman"], "mmrv": ours["mmrv_simpler_code_gt_xor_realgap"]}
+        found = {
+            "pearson": ours["pearson"],
+            "spearman": ours["spearman"],
+            "mmrv": ours["mmrv_simpler_code_gt_xor_realgap"],
+        }
         for key, check in said.get("check", {}).items():
             assert _follows(found[key], check["published"]) == check["match"], f"{name}: {key}"
             if "simgap_match" in check:
-                assert _follows(ours["mmrv_gt_xor_simgap(args swapped)"], check["published"]) == check["simgap_match"], f"{name}: swapped"
+                assert (
+                    _follows(ours["mmrv_gt_xor_simgap(args swapped)"], check["published"])
+                    == check["simgap_match"]
+                ), f"{name}: swapped"
 
 
 def _follows(value: float | None, published: float) -> bool:
@@ -147,28 +237,49 @@ def test_unit_cases_of_the_rank_violation_come_out_under_every_convention() -> N
     assert len(cases) >= 12
     for case in cases:
         ours = _statistics(case["real"], case["sim"])
-        for key, name in (("simpler_code_gt_xor_realgap", "gt_xor_realgap(SimplerEnv)"), ("lt_xor_realgap", "lt_xor_realgap"),
-                          ("strict_realgap", "strict_realgap"), ("gt_xor_simgap(args swapped)", "gt_xor_simgap(swapped args)")):  # fmt: skip
+        for key, name in (
+            ("simpler_code_gt_xor_realgap", "gt_xor_realgap(SimplerEnv)"),
+            ("lt_xor_realgap", "lt_xor_realgap"),
+            ("strict_realgap", "strict_realgap"),
+            ("gt_xor_simgap(args swapped)", "gt_xor_simgap(swapped args)"),
+        ):
             assert ours[f"mmrv_{key}"] == pytest.approx(case[name], abs=1e-9), case["case"]
         if len(case["real"]) == 2:
             assert ours["pearson"] is None  # two points always lie on a line, whatever the file computed
         else:
-            assert ours["pearson"] == (None if case["pearson"] is None else pytest.approx(case["pearson"], abs=1e-12))
+            assert ours["pearson"] == (
+                None if case["pearson"] is None else pytest.approx(case["pearson"], abs=1e-12)
+            )
 
 
 def _noisy(row: dict[str, Any]) -> list[PolicyPair]:
     name = row["dataset"]
     if name.startswith("real2sim"):
         points = reference("real2sim_softbody_checkpoints.json")["points"][name.removeprefix("real2sim ")]
-        return [PolicyPair(name=str(i), real_n=p["n"], sim_n=p["n"], **{k: p[k] for k in ("real_successes", "sim_successes")}) for i, p in enumerate(points)]
+        return [
+            PolicyPair(
+                name=str(i),
+                real_n=p["n"],
+                sim_n=p["n"],
+                **{k: p[k] for k in ("real_successes", "sim_successes")},
+            )
+            for i, p in enumerate(points)
+        ]
     data = reference("autoeval_bridge.json")
     task = name.removeprefix("AutoEval SIMPLER ")
     real, sim = data["real_successes_human"], data["sim_successes_simpler"]
-    return [PolicyPair(name=p, real_n=50, sim_n=50, real_successes=real[p][task], sim_successes=sim[p][task]) for p in data["policies"]]
+    return [
+        PolicyPair(name=p, real_n=50, sim_n=50, real_successes=real[p][task], sim_successes=sim[p][task])
+        for p in data["policies"]
+    ]
 
 
 def test_published_agreements_have_the_noise_that_was_simulated_before() -> None:
-    rows = [r for r in reference("mmrv_unit_cases_and_noise.json")["sampling_noise"]["rows"] if not r["dataset"].startswith("SIMPLER")]
+    rows = [
+        r
+        for r in reference("mmrv_unit_cases_and_noise.json")["sampling_noise"]["rows"]
+        if not r["dataset"].startswith("SIMPLER")
+    ]
     assert len(rows) == 7
     for row in rows:
         policies = _noisy(row)
@@ -181,14 +292,19 @@ def test_published_agreements_have_the_noise_that_was_simulated_before() -> None
         assert found.mmrv.low <= row["mmrv_95"][0] + 0.02
         assert found.pearson.high >= row["pearson_95"][1] - 0.03
         mean, upper = row["mmrv_noise_floor_perfect_sim_mean_and_95pct"]
-        one_sided = agreement_of_counts(policies, rng=np.random.default_rng(131), confidence=0.9, draws=2).mmrv_of_a_perfect_simulator
+        one_sided = agreement_of_counts(
+            policies, rng=np.random.default_rng(131), confidence=0.9, draws=2
+        ).mmrv_of_a_perfect_simulator
         assert one_sided.point == pytest.approx(mean, abs=0.004)
         assert one_sided.high == pytest.approx(upper, abs=0.013)  # in steps of one trial
 
 
 def test_a_published_rank_violation_is_below_what_a_perfect_simulator_would_give() -> None:
     rows = reference("mmrv_unit_cases_and_noise.json")["sampling_noise"]["rows"]
-    toys = agreement_of_counts(_noisy(next(r for r in rows if r["dataset"] == "real2sim toy packing")), rng=np.random.default_rng(132))
+    toys = agreement_of_counts(
+        _noisy(next(r for r in rows if r["dataset"] == "real2sim toy packing")),
+        rng=np.random.default_rng(132),
+    )
     published = reference("real2sim_softbody_checkpoints.json")["published_metrics"]["toy packing"]["mmrv"]
     assert published < (toys.mmrv_of_a_perfect_simulator.point or 0)
 
@@ -205,12 +321,21 @@ def test_swapped_arguments_explain_three_published_rank_violations() -> None:
 def test_an_outdated_column_explains_two_published_correlations() -> None:
     data = reference("simpler_widowx.json")
     old = data["repo_code_disagrees"]
-    for task, values in (("eggplant_success", old["eggplant_success"]), ("eggplant_grasp", old["eggplant_partial_real_in_code"])):
-        sim, published = [data["sim"][p][task] for p in data["policies"]], data["published_metrics"][task]["pearson"]
+    for task, values in (
+        ("eggplant_success", old["eggplant_success"]),
+        ("eggplant_grasp", old["eggplant_partial_real_in_code"]),
+    ):
+        sim, published = (
+            [data["sim"][p][task] for p in data["policies"]],
+            data["published_metrics"][task]["pearson"],
+        )
         printed = pearson(real=[data["real"][p][task] for p in data["policies"]], sim=sim)
-        assert pearson(real=[values[p] for p in data["policies"]], sim=sim) == pytest.approx(published, abs=1e-3)
+        assert pearson(real=[values[p] for p in data["policies"]], sim=sim) == pytest.approx(
+            published, abs=1e-3
+        )
         assert abs((printed or 0) - published) > 0.015
-    assert order_test(real=[1, 2, 3], sim=[1, 2, 3]).p_value == pytest.approx(1 / 6)  # three policies: r = .99 cannot reach 5 %
+    # three policies: r = .99 cannot reach 5 %
+    assert order_test(real=[1, 2, 3], sim=[1, 2, 3]).p_value == pytest.approx(1 / 6)
 
 
 def test_a_tie_in_the_simulator_explains_one_cell_that_the_strict_rule_would_not_show() -> None:
@@ -224,14 +349,19 @@ def test_a_tie_in_the_simulator_explains_one_cell_that_the_strict_rule_would_not
 
 def test_the_mean_over_tasks_of_a_good_and_of_a_bad_proxy_come_out() -> None:
     data = reference("autoeval_bridge.json")
-    for name, key in (("autoeval_vs_human", "real_successes_autoeval"), ("simpler_vs_human", "sim_successes_simpler")):
+    for name, key in (
+        ("autoeval_vs_human", "real_successes_autoeval"),
+        ("simpler_vs_human", "sim_successes_simpler"),
+    ):
         values = []
         for task in data["recomputed"][name]:
             real, sim = ([data[k][p][task] for p in data["policies"]] for k in ("real_successes_human", key))
             values.append((pearson(real=real, sim=sim), (mmrv(real=real, sim=sim) or 0) / 50))
         said = data["recomputed"][f"{name}_mean_over_tasks"]
         assert np.mean([r for r, _ in values]) == pytest.approx(said["pearson"], abs=6e-5)  # type: ignore[arg-type]
-        assert np.mean([m for _, m in values]) == pytest.approx(said["mmrv_simpler_code_gt_xor_realgap"], abs=6e-5)
+        assert np.mean([m for _, m in values]) == pytest.approx(
+            said["mmrv_simpler_code_gt_xor_realgap"], abs=6e-5
+        )
     published = data["published_metrics"]["autoeval_vs_human_average"]
     assert (published["pearson"], published["mmrv"]) == (0.942, 0.015)
 
@@ -260,7 +390,9 @@ def test_one_bad_policy_carries_the_published_correlations_of_a_world_model() ->
     for panel, points in data["points"].items():
         found = leave_one_out(real=[p["roboarena_score"] for p in points], sim=[p["sim"] for p in points])
         assert found is not None
-        assert found[0] == pytest.approx(data["recomputed"][panel]["pearson_without_PaliGemma_Binning"], abs=6e-5)
+        assert found[0] == pytest.approx(
+            data["recomputed"][panel]["pearson_without_PaliGemma_Binning"], abs=6e-5
+        )
         assert found[0] < data["published_metrics"][panel] - 0.05
 
 
@@ -268,7 +400,9 @@ def test_ranks_alone_give_the_printed_rank_correlations() -> None:
     rows = reference("recipe_rankings.json")["rows"]
     assert len(rows) == 11
     for row in rows:
-        real, sim = ([order.index(policy) for policy in "ABCDE"] for order in (row["real_order"], row["sim_order"]))
+        real, sim = (
+            [order.index(policy) for policy in "ABCDE"] for order in (row["real_order"], row["sim_order"])
+        )
         assert spearman(real=real, sim=sim) == pytest.approx(float(row["printed_rho"]), abs=1e-9)
 
 
@@ -277,17 +411,31 @@ def test_pooling_one_policy_over_tasks_is_not_the_mean_over_tasks() -> None:
     squares = []
     for task in data["tasks"]:
         rows = [r for r in data["rows"] if r["task"] == task]
-        squares.append((pearson(real=[float(r["hw_success"]) for r in rows], sim=[float(r["sim_success"]) for r in rows]) or 0) ** 2)
-    pooled = pearson(real=[float(r["hw_success"]) for r in data["rows"]], sim=[float(r["sim_success"]) for r in data["rows"]])
+        squares.append(
+            (
+                pearson(
+                    real=[float(r["hw_success"]) for r in rows], sim=[float(r["sim_success"]) for r in rows]
+                )
+                or 0
+            )
+            ** 2
+        )
+    pooled = pearson(
+        real=[float(r["hw_success"]) for r in data["rows"]],
+        sim=[float(r["sim_success"]) for r in data["rows"]],
+    )
     assert np.mean(squares) == pytest.approx(data["published_metrics"]["avg_R2"], abs=1e-3)
     assert (pooled or 0) ** 2 == pytest.approx(data["recomputed"]["pooled_18"]["R2"], abs=1e-4)
-    assert abs((pooled or 0) ** 2 - data["recomputed"]["pooled_18"]["published_R2_all_points"]) > 0.01  # not from these points
+    # not from these points
+    assert abs((pooled or 0) ** 2 - data["recomputed"]["pooled_18"]["published_R2_all_points"]) > 0.01
 
 
 def test_a_mean_rank_displacement_was_printed_as_a_rank_violation() -> None:
     data = reference("oscar_roboarena.json")
     real, sim = np.array(list(data["real"].values())), np.array(list(data["sim"].values()))
-    displaced = np.abs(np.argsort(np.argsort(-real, kind="stable")) - np.argsort(np.argsort(-sim, kind="stable"))).mean()
+    displaced = np.abs(
+        np.argsort(np.argsort(-real, kind="stable")) - np.argsort(np.argsort(-sim, kind="stable"))
+    ).mean()
     assert data["published_metrics"]["mmrv_as_printed"] == pytest.approx(4 / 7, abs=1e-3)
     assert displaced > 0.5
     assert (mmrv(real=real / 100, sim=sim / 100) or 0) < 0.01
@@ -305,5 +453,7 @@ def test_digitised_figures_agree_within_what_digitising_allows() -> None:
         ours = _statistics([float(r[real]) for r in rows], [float(r[sim]) for r in rows])
         for key, value in data[name]["recomputed"].items():
             assert key not in ours or ours[key] == pytest.approx(value, abs=2e-6), f"{name}: {key}"
-        published = next((v for k, v in data[name]["published"].items() if "earson" in k and not k.startswith("avg")), None)
+        published = next(
+            (v for k, v in data[name]["published"].items() if "earson" in k and not k.startswith("avg")), None
+        )
         assert published is None or ours["pearson"] == pytest.approx(published, abs=0.021)

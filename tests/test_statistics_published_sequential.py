@@ -30,25 +30,34 @@ def test_confidence_sequences_agree_with_an_independent_library() -> None:
         sequence = betting_sequence(outcomes, running=False)
         for row in arm["rows"]:
             low, high = sequence.lows[row["n"] - 1], sequence.highs[row["n"] - 1]
-            assert _on_a_grid(float(low), float(high), 1000) == pytest.approx(row["hedged_betting_cs_grid1000"], abs=1e-9)
+            assert _on_a_grid(float(low), float(high), 1000) == pytest.approx(
+                row["hedged_betting_cs_grid1000"], abs=1e-9
+            )
             for prior, name in (((1.0, 1.0), "beta11_mixture_cs"), ((0.5, 0.5), "beta_half_half_mixture_cs")):
                 mixture = beta_mixture(row["S"], row["n"], prior=prior)
                 assert (mixture.low, mixture.high) == pytest.approx(row[name], abs=2e-10)
         fixed = betting_interval(outcomes, fixed_n=True)
-        assert (fixed.low, fixed.high) == pytest.approx(arm["betting_ci_fixed_n50"], abs=6e-3)  # bets are capped a little differently
+        # bets are capped a little differently
+        assert (fixed.low, fixed.high) == pytest.approx(arm["betting_ci_fixed_n50"], abs=6e-3)
     for row in data["confidence_sequences"]["more"]:
         mixture = beta_mixture(row["S"], row["n"], 1 - row["alpha"])
         assert (mixture.low, mixture.high) == pytest.approx(row["beta11_mixture_cs"], abs=2e-10)
     mixture = beta_mixture(18, 20)
-    assert (mixture.low, mixture.high) == pytest.approx([float(end) for end in data["mpmath_check_18_20_beta11"]], abs=1e-12)
+    assert (mixture.low, mixture.high) == pytest.approx(
+        [float(end) for end in data["mpmath_check_18_20_beta11"]], abs=1e-12
+    )
 
 
-def test_a_confidence_sequence_is_never_shorter_than_the_likelihood_interval_used_in_best_arm_search() -> None:
+def test_a_confidence_sequence_is_never_shorter_than_the_likelihood_interval_used_in_best_arm_search() -> (
+    None
+):
     for row in reference("stats_reference_values.json")["kl_bounds"]["rows"]:
         k, n = round(row["phat"] * row["n"]), row["n"]
         for end in (row["L"], row["U"]):
             if 0 < end < 1:
-                log_ratio = k * math.log(max(row["phat"], 1e-300) / end) + (n - k) * math.log(max(1 - row["phat"], 1e-300) / (1 - end))
+                log_ratio = k * math.log(max(row["phat"], 1e-300) / end) + (n - k) * math.log(
+                    max(1 - row["phat"], 1e-300) / (1 - end)
+                )
                 assert log_ratio == pytest.approx(row["beta"], abs=1e-7)
                 assert float(log_beta_mixture(k, n, end)) < row["beta"]
 
@@ -87,18 +96,28 @@ def test_the_interval_of_a_real_difference_excludes_no_difference_at_the_publish
         low, high = (float(sequence.lows[-1]) + 1) / 2, (float(sequence.highs[-1]) + 1) / 2
         grid = [2 * end - 1 for end in _on_a_grid(low, high, 1000)]
         assert grid == pytest.approx(expected["final_cs_for_p1_minus_p0"], abs=1e-9)
-        grids = [_on_a_grid((a + 1) / 2, (b + 1) / 2, 1000) for a, b in zip(sequence.lows.tolist(), sequence.highs.tolist(), strict=True)]
+        grids = [
+            _on_a_grid((a + 1) / 2, (b + 1) / 2, 1000)
+            for a, b in zip(sequence.lows.tolist(), sequence.highs.tolist(), strict=True)
+        ]
         outside = [t for t, (a, b) in enumerate(grids, start=1) if a > 0.5 + 1e-9 or b < 0.5 - 1e-9]
         first = expected["first_trial_pair_at_which_hedged_betting_cs_of_difference_excludes_0"]
         assert (outside[0] if outside else None) == first
         exact = sequence.first_excluding(0.0)
-        assert first is None or (exact is not None and exact <= first)  # no grid, no widening: sooner or at the same pair
+        # no grid, no widening: sooner or at the same pair
+        assert first is None or (exact is not None and exact <= first)
 
 
 def test_every_published_decision_is_reached_in_its_direction_and_at_about_its_time() -> None:
     for name, entry in _step_data().items():
         new, old = _arms(entry)
-        expected = "undecided" if name == "CarrotOnPlate_distribution" else "new better" if sum(new) > sum(old) else "old better"
+        expected = (
+            "undecided"
+            if name == "CarrotOnPlate_distribution"
+            else "new better"
+            if sum(new) > sum(old)
+            else "old better"
+        )
         open_ended = compare_unpaired(new, old, 1 - entry["alpha"])
         signs = compare_paired(new, old, 1 - entry["alpha"])
         assert str(open_ended.verdict) == str(signs.verdict) == expected
@@ -125,4 +144,7 @@ def test_a_design_with_a_cap_decides_about_when_the_published_optimised_one_does
 
 def _on_a_grid(low: float, high: float, steps: int) -> list[float]:
     """Return the hull of the grid points inside, widened by a step, as the grid implementation does."""
-    return [max(0.0, (math.ceil(low * steps - 1e-9) - 1) / steps), min(1.0, (math.floor(high * steps + 1e-9) + 1) / steps)]
+    return [
+        max(0.0, (math.ceil(low * steps - 1e-9) - 1) / steps),
+        min(1.0, (math.floor(high * steps + 1e-9) + 1) / steps),
+    ]

@@ -8,14 +8,24 @@ import numpy as np
 import pytest
 
 from simgap.errors import UsageError
-from simgap.statistics import eliminations, log_e_paired, race, select_against_report, selection_optimism, wilson
+from simgap.statistics import (
+    eliminations,
+    log_e_paired,
+    race,
+    select_against_report,
+    selection_optimism,
+    wilson,
+)
 from simgap.types import Outcome
 
 GOOD, BAD, VOID = Outcome.success(), Outcome.failure("dropped"), Outcome.void("renderer died")
 
 
 def _outcomes(table: np.ndarray) -> dict[str, dict[int, Outcome]]:
-    return {f"policy{i}": {seed: GOOD if hit else BAD for seed, hit in enumerate(row)} for i, row in enumerate(table)}
+    return {
+        f"policy{i}": {seed: GOOD if hit else BAD for seed, hit in enumerate(row)}
+        for i, row in enumerate(table)
+    }
 
 
 @pytest.mark.parametrize("rates", [[0.8, 0.7, 0.6, 0.3], [0.9] * 5, [0.5, 0.5, 0.1]])
@@ -40,7 +50,9 @@ def test_a_best_policy_is_seldom_dropped_when_seeds_are_hard_for_all_alike() -> 
 def test_the_worse_a_policy_the_sooner_it_is_dropped() -> None:
     rng = np.random.default_rng(52)
     rates = np.array([0.9, 0.75, 0.5, 0.1])
-    gone = np.minimum(eliminations((rng.random((150, 4, 250)) < rates[None, :, None]).astype(float)), 250).mean(axis=0)
+    gone = np.minimum(
+        eliminations((rng.random((150, 4, 250)) < rates[None, :, None]).astype(float)), 250
+    ).mean(axis=0)
     assert gone[3] < gone[2] < gone[1] < gone[0]
     assert gone[3] < 12
 
@@ -53,11 +65,16 @@ def test_averaging_evidence_drops_no_later_than_bonferroni_over_the_others() -> 
         part = {name: dict(list(row.items())[:seeds]) for name, row in outcomes.items()}
         dropped = {e.name for e in race(part).entrants if not e.stays}
         for j in range(4):
-            wins = [(np.sum(table[i, :seeds] & ~table[j, :seeds]), np.sum(table[j, :seeds] & ~table[i, :seeds])) for i in range(4) if i != j]
+            wins = [
+                (np.sum(table[i, :seeds] & ~table[j, :seeds]), np.sum(table[j, :seeds] & ~table[i, :seeds]))
+                for i in range(4)
+                if i != j
+            ]
             bonferroni = max(float(log_e_paired(w, losses)) for w, losses in wins) >= math.log(3 / 0.05)
             assert not bonferroni or f"policy{j}" in dropped
     against_three = np.array([[1] * 7, [1] * 7, [1] * 7, [0] * 7])
-    assert math.log(20) < float(log_e_paired(7, 0)) < math.log(3 * 20)  # each of the three alone is not enough for Bonferroni
+    # each of the three alone is not enough for Bonferroni
+    assert math.log(20) < float(log_e_paired(7, 0)) < math.log(3 * 20)
     assert len(race(_outcomes(against_three)).going_on) == 3
 
 
@@ -131,7 +148,9 @@ def test_voids_and_missing_seeds_do_not_count_and_are_shown() -> None:
     assert result.claims[0].pairs == 5
 
 
-@pytest.mark.parametrize(("rates", "n"), [([0.7] * 8, 50), ([0.5] * 4, 20), ([0.3, 0.45, 0.6, 0.75, 0.9], 50)])
+@pytest.mark.parametrize(
+    ("rates", "n"), [([0.7] * 8, 50), ([0.5] * 4, 20), ([0.3, 0.45, 0.6, 0.75, 0.9], 50)]
+)
 def test_the_estimated_winners_curse_is_about_the_real_one(rates: list[float], n: int) -> None:
     rng = np.random.default_rng(57)
     truth, real, estimated = np.array(rates), [], []
@@ -147,7 +166,9 @@ def test_the_estimated_winners_curse_is_about_the_real_one(rates: list[float], n
 
 def test_more_policies_and_fewer_rollouts_make_the_curse_worse() -> None:
     def excess(policies: int, n: int) -> float:
-        point = selection_optimism([round(0.7 * n)] * policies, n, rng=np.random.default_rng(58), draws=3000).point
+        point = selection_optimism(
+            [round(0.7 * n)] * policies, n, rng=np.random.default_rng(58), draws=3000
+        ).point
         assert point is not None
         return point
 

@@ -27,8 +27,14 @@ def run(table: np.ndarray, looks: Sequence[int], share: float = 0.5) -> Budgeted
     return race_on_budget([str(i) for i in range(len(table))], looks, look_at, share=share)
 
 
-@given(policies=st.integers(1, 40), looks=st.lists(st.integers(1, 32), min_size=1, max_size=12), share=st.floats(0.01, 1.0))
-def test_a_schedule_keeps_its_budget_and_lets_nobody_back_in(policies: int, looks: list[int], share: float) -> None:
+@given(
+    policies=st.integers(1, 40),
+    looks=st.lists(st.integers(1, 32), min_size=1, max_size=12),
+    share=st.floats(0.01, 1.0),
+)
+def test_a_schedule_keeps_its_budget_and_lets_nobody_back_in(
+    policies: int, looks: list[int], share: float
+) -> None:
     allowed = rejects_schedule(policies, looks, share)
     assert allowed[0] == policies
     assert all(later <= sooner for sooner, later in itertools.pairwise(allowed))
@@ -37,7 +43,9 @@ def test_a_schedule_keeps_its_budget_and_lets_nobody_back_in(policies: int, look
 
 
 @given(policies=st.integers(2, 20), looks=st.lists(st.integers(1, 32), min_size=1, max_size=8))
-def test_the_whole_budget_sets_nobody_aside_and_a_larger_one_never_fewer(policies: int, looks: list[int]) -> None:
+def test_the_whole_budget_sets_nobody_aside_and_a_larger_one_never_fewer(
+    policies: int, looks: list[int]
+) -> None:
     assert rejects_schedule(policies, looks, 1.0) == (policies,) * len(looks)
     rows = [rejects_schedule(policies, looks, share) for share in (0.2, 0.4, 0.6, 0.8)]
     assert all(a <= b for less, more in itertools.pairwise(rows) for a, b in zip(less, more, strict=True))
@@ -76,7 +84,9 @@ def test_of_equal_policies_the_one_named_last_wins() -> None:
 
 def test_a_policy_that_is_void_throughout_is_not_taken() -> None:
     def look_at(look: int, names: Sequence[str]) -> Mapping[str, Mapping[int, Outcome]]:
-        return {n: {8 * look + i: VOID if n == "broken" else BAD if i else GOOD for i in range(8)} for n in names}
+        return {
+            n: {8 * look + i: VOID if n == "broken" else BAD if i else GOOD for i in range(8)} for n in names
+        }
 
     assert race_on_budget(["fine", "broken"], (8, 8), look_at, share=1.0).winner == "fine"
 
@@ -84,15 +94,24 @@ def test_a_policy_that_is_void_throughout_is_not_taken() -> None:
 def test_a_policy_that_is_void_nearly_always_does_not_win_by_the_few_trials_that_count() -> None:
     def look_at(look: int, names: Sequence[str]) -> Mapping[str, Mapping[int, Outcome]]:
         seeds = range(16 * look, 16 * look + 16)
-        return {n: {s: VOID if n == "flaky" and s % 16 else GOOD if n == "flaky" or s % 10 else BAD for s in seeds} for n in names}
+        return {
+            n: {
+                s: VOID if n == "flaky" and s % 16 else GOOD if n == "flaky" or s % 10 else BAD for s in seeds
+            }
+            for n in names
+        }
 
     for names in (["fine", "flaky"], ["flaky", "fine"]):
         assert race_on_budget(names, (16,) * 6, look_at, share=1.0).winner == "fine"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rates", [[0.9, 0.9, 0.96, 0.98, 0.97, 0.98], [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.7] * 6])
-def test_half_the_rollouts_lose_hardly_more_than_all_and_a_best_policy_is_seldom_called_beaten(rates: list[float]) -> None:
+@pytest.mark.parametrize(
+    "rates", [[0.9, 0.9, 0.96, 0.98, 0.97, 0.98], [0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.7] * 6]
+)
+def test_half_the_rollouts_lose_hardly_more_than_all_and_a_best_policy_is_seldom_called_beaten(
+    rates: list[float],
+) -> None:
     rng, truth = np.random.default_rng(2), np.array(rates)
     lost, beaten, races = [], 0, 80
     for _ in range(races):
@@ -112,7 +131,9 @@ def test_what_is_missed_is_bounded_as_often_as_it_says_and_shrinks_with_seeds() 
     holds = 0
     for _ in range(60):
         table = rng.random((3, 48)) < truth[:, None]
-        outcomes = {str(i): {s: GOOD if hit else BAD for s, hit in enumerate(row)} for i, row in enumerate(table)}
+        outcomes = {
+            str(i): {s: GOOD if hit else BAD for s, hit in enumerate(row)} for i, row in enumerate(table)
+        }
         winner = str(2 - int(np.argmax(table.sum(axis=1)[::-1])))
         bound = most_missed(outcomes, winner, 0.8)
         assert bound is not None

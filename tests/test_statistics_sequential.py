@@ -32,7 +32,9 @@ BITS = st.lists(st.booleans(), max_size=12)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), RATES, st.floats(0, 1))
-def test_the_threshold_evidence_is_fair_at_the_threshold_and_against_us_beyond_it(k: int, failures: int, threshold: float, rate: float) -> None:
+def test_the_threshold_evidence_is_fair_at_the_threshold_and_against_us_beyond_it(
+    k: int, failures: int, threshold: float, rate: float
+) -> None:
     n = k + failures
     now, win, loss = (math.exp(log_e_below(a, b, threshold)) for a, b in ((k, n), (k + 1, n + 1), (k, n + 1)))
     assert threshold * win + (1 - threshold) * loss == pytest.approx(now, rel=1e-7)
@@ -43,11 +45,18 @@ def test_the_threshold_evidence_is_fair_at_the_threshold_and_against_us_beyond_i
 
 @given(st.integers(0, 200), st.integers(0, 200), RATES)
 def test_above_is_below_of_the_failures(k: int, failures: int, threshold: float) -> None:
-    assert float(log_e_above(k, k + failures, threshold)) == pytest.approx(float(log_e_below(failures, k + failures, 1 - threshold)))
+    assert float(log_e_above(k, k + failures, threshold)) == pytest.approx(
+        float(log_e_below(failures, k + failures, 1 - threshold))
+    )
 
 
-@pytest.mark.parametrize(("k", "n", "threshold"), [(0, 1, 0.5), (3, 10, 0.5), (9, 10, 0.2), (700, 1000, 0.3), (990, 1000, 0.05), (3000, 5000, 0.5)])
-def test_the_threshold_evidence_is_the_integral_it_stands_for_even_where_the_beta_function_underflows(k: int, n: int, threshold: float) -> None:
+@pytest.mark.parametrize(
+    ("k", "n", "threshold"),
+    [(0, 1, 0.5), (3, 10, 0.5), (9, 10, 0.2), (700, 1000, 0.3), (990, 1000, 0.05), (3000, 5000, 0.5)],
+)
+def test_the_threshold_evidence_is_the_integral_it_stands_for_even_where_the_beta_function_underflows(
+    k: int, n: int, threshold: float
+) -> None:
     nodes, weights = np.polynomial.legendre.leggauss(400)
     rates = (nodes + 1) / 2 * threshold
     log_ratio = k * np.log(rates / threshold) + (n - k) * np.log((1 - rates) / (1 - threshold))
@@ -87,7 +96,9 @@ def test_without_trials_nothing_is_rejected() -> None:
     assert not threshold_test([False], 0.5, "below").rejected
 
 
-@pytest.mark.parametrize("arguments", [([True], 0.0, "below"), ([True], 1.0, "above"), ([True], 0.5, "beside")])
+@pytest.mark.parametrize(
+    "arguments", [([True], 0.0, "below"), ([True], 1.0, "above"), ([True], 0.5, "beside")]
+)
 def test_impossible_thresholds_and_directions_are_refused(arguments: Any) -> None:
     with pytest.raises(UsageError, match=r"threshold|direction"):
         threshold_test(*arguments)
@@ -95,9 +106,12 @@ def test_impossible_thresholds_and_directions_are_refused(arguments: Any) -> Non
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12), RATES, RATES)
-def test_a_block_of_two_independent_trials_is_never_in_favour_of_the_evidence_under_its_null(past: list[tuple[bool, bool]], p: float, q: float) -> None:
+def test_a_block_of_two_independent_trials_is_never_in_favour_of_the_evidence_under_its_null(
+    past: list[tuple[bool, bool]], p: float, q: float
+) -> None:
     worse, better = min(p, q), max(p, q)
-    for k, (new, old) in enumerate([(p, p), (worse, better), (better, worse)]):  # equality, new <= old, old <= new
+    # equality, new <= old, old <= new
+    for k, (new, old) in enumerate([(p, p), (worse, better), (better, worse)]):
         mean = 0.0
         for y1, y0 in itertools.product([0, 1], repeat=2):
             row1, row0 = [*(float(a) for a, _ in past), y1], [*(float(b) for _, b in past), y0]
@@ -118,9 +132,13 @@ def test_the_two_one_sided_processes_make_up_the_two_sided_one_and_mirror(bits: 
 
 
 @given(st.integers(0, 80), st.integers(0, 80))
-def test_the_paired_evidence_counts_discordant_pairs_alone_and_is_fair_on_a_coin(wins: int, losses: int) -> None:
+def test_the_paired_evidence_counts_discordant_pairs_alone_and_is_fair_on_a_coin(
+    wins: int, losses: int
+) -> None:
     now = math.exp(log_e_paired(wins, losses))
-    assert (math.exp(log_e_paired(wins + 1, losses)) + math.exp(log_e_paired(wins, losses + 1))) / 2 == pytest.approx(now, rel=1e-7)
+    assert (
+        math.exp(log_e_paired(wins + 1, losses)) + math.exp(log_e_paired(wins, losses + 1))
+    ) / 2 == pytest.approx(now, rel=1e-7)
     assert (float(log_e_paired(wins, losses)) > float(log_e_paired(losses, wins))) == (wins > losses)
 
 
@@ -135,7 +153,9 @@ def test_equal_independent_arms_are_seldom_told_apart_with_a_look_after_every_bl
     new, old = ((rng.random((2000, 300)) < rate).astype(float) for _ in range(2))
     wins, losses = np.cumsum(new > old, axis=1), np.cumsum(new < old, axis=1)
     _, blocks_up, blocks_down = log_e_blocks(new, old)
-    up, down = _ever_decided(log_mean(blocks_up, log_e_paired(wins, losses)), log_mean(blocks_down, log_e_paired(losses, wins)))
+    up, down = _ever_decided(
+        log_mean(blocks_up, log_e_paired(wins, losses)), log_mean(blocks_down, log_e_paired(losses, wins))
+    )
     assert max(up, down) <= 0.025
     assert up + down <= 0.05
 
@@ -171,7 +191,9 @@ def test_a_clear_difference_is_found_in_its_direction_and_mirrors(compare: Any) 
     assert there.p_value < 0.05
     assert there.difference.anytime
     assert there.difference.low > 0
-    assert (back.difference.low, back.difference.high) == pytest.approx((-there.difference.high, -there.difference.low))
+    assert (back.difference.low, back.difference.high) == pytest.approx(
+        (-there.difference.high, -there.difference.low)
+    )
 
 
 @pytest.mark.parametrize("compare", [compare_paired, compare_unpaired, compare_scores])
@@ -179,7 +201,12 @@ def test_a_clear_difference_is_found_in_its_direction_and_mirrors(compare: Any) 
 @pytest.mark.parametrize("outcome", [True, False])
 def test_agreement_on_everything_stays_undecided(compare: Any, n: int, outcome: bool) -> None:
     result = compare([outcome] * n, [outcome] * n)
-    assert (result.verdict, result.stopped_at, result.p_value, result.n) == (ComparisonVerdict.UNDECIDED, None, 1.0, n)
+    assert (result.verdict, result.stopped_at, result.p_value, result.n) == (
+        ComparisonVerdict.UNDECIDED,
+        None,
+        1.0,
+        n,
+    )
     assert result.difference.is_defined == (n > 0)
 
 

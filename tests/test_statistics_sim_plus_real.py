@@ -6,13 +6,27 @@ import numpy as np
 import pytest
 
 from simgap.errors import UsageError
-from simgap.statistics import Estimate, Quantity, clopper_pearson, combine, prediction_powered, suresim, two_stage
+from simgap.statistics import (
+    Estimate,
+    Quantity,
+    clopper_pearson,
+    combine,
+    prediction_powered,
+    suresim,
+    two_stage,
+)
 
 
-def _world(rng: np.random.Generator, pairs: int, extra: int, real: float, sim: float, rho: float) -> tuple[list[float], list[float], list[float]]:
+def _world(
+    rng: np.random.Generator, pairs: int, extra: int, real: float, sim: float, rho: float
+) -> tuple[list[float], list[float], list[float]]:
     both = real * sim + rho * np.sqrt(real * (1 - real) * sim * (1 - sim))
     cells = rng.choice(4, pairs, p=[both, real - both, sim - both, 1 - real - sim + both])
-    return (cells < 2).astype(float).tolist(), np.isin(cells, (0, 2)).astype(float).tolist(), (rng.random(extra) < sim).astype(float).tolist()
+    return (
+        (cells < 2).astype(float).tolist(),
+        np.isin(cells, (0, 2)).astype(float).tolist(),
+        (rng.random(extra) < sim).astype(float).tolist(),
+    )
 
 
 def _inside(interval: Quantity | Estimate, value: float) -> bool:
@@ -26,13 +40,22 @@ def test_the_real_rate_is_covered_however_wrong_the_simulator(pairs: int, rho: f
     hits = np.zeros(3)
     for _ in range(60):
         world = _world(rng, pairs, 100, 0.8, sim, rho)
-        hits += [_inside(suresim(*world, rng=rng), 0.8), _inside(two_stage(*world), 0.8), _inside(clopper_pearson(int(sum(world[0])), pairs), 0.8)]
+        hits += [
+            _inside(suresim(*world, rng=rng), 0.8),
+            _inside(two_stage(*world), 0.8),
+            _inside(clopper_pearson(int(sum(world[0])), pairs), 0.8),
+        ]
     assert hits.min() >= 56
 
 
 def test_the_asymptotic_interval_undercovers_with_few_pairs_and_recovers_with_many() -> None:
     rng = np.random.default_rng(101)
-    covers = {n: np.mean([_inside(prediction_powered(*_world(rng, n, 400, 0.8, 0.85, 0.8)), 0.8) for _ in range(400)]) for n in (10, 400)}
+    covers = {
+        n: np.mean(
+            [_inside(prediction_powered(*_world(rng, n, 400, 0.8, 0.85, 0.8)), 0.8) for _ in range(400)]
+        )
+        for n in (10, 400)
+    }
     assert covers[10] < 0.8
     assert covers[400] > 0.92
 
@@ -53,7 +76,10 @@ def test_prediction_powered_inference_reduces_to_what_it_is_made_of() -> None:
 
 def test_help_is_not_worth_showing_with_few_pairs_or_an_unrelated_simulator() -> None:
     rng = np.random.default_rng(102)
-    few, unrelated = combine(*_world(rng, 30, 400, 0.8, 0.85, 0.8), rng=rng), combine(*_world(rng, 150, 400, 0.8, 0.85, 0.0), rng=rng)
+    few, unrelated = (
+        combine(*_world(rng, 30, 400, 0.8, 0.85, 0.8), rng=rng),
+        combine(*_world(rng, 150, 400, 0.8, 0.85, 0.0), rng=rng),
+    )
     assert not few.worth_showing
     assert not unrelated.worth_showing
     assert unrelated.correlation is not None
@@ -82,7 +108,9 @@ def test_scores_use_bets_for_the_real_trials_alone() -> None:
 
 
 @pytest.mark.parametrize("outcome", [0.0, 1.0])
-def test_all_alike_leaves_a_width_where_it_is_exact_and_nothing_where_it_is_asymptotic(outcome: float) -> None:
+def test_all_alike_leaves_a_width_where_it_is_exact_and_nothing_where_it_is_asymptotic(
+    outcome: float,
+) -> None:
     found = combine([outcome] * 20, [outcome] * 20, [outcome] * 100, rng=np.random.default_rng(105))
     assert not found.asymptotic.is_defined
     assert "not certainty" in found.asymptotic.reason

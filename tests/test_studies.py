@@ -24,7 +24,15 @@ from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.select import replay_race
 from simgap.studies import execution
 from simgap.studies.checkpoints import steps_of, train_keeping
-from simgap.studies.execution import AVERAGED_DELTAS, Cell, ExecutionStudy, MeanOfDeltas, cells_of, rows_of, run_execution
+from simgap.studies.execution import (
+    AVERAGED_DELTAS,
+    Cell,
+    ExecutionStudy,
+    MeanOfDeltas,
+    cells_of,
+    rows_of,
+    run_execution,
+)
 from simgap.studies.proxies import ProxyScores, critical_rows, held_out_episodes, score
 from simgap.studies.resampled import last_largest, resampled
 from simgap.studies.selection import Scored, analyse
@@ -61,7 +69,11 @@ def test_each_selector_is_judged_by_seeds_that_it_never_saw_and_ordered_as_plant
     result = analyse(checkpoints(loss=[-r for r in RATES], critical=list(RATES)))
     by_name = {s.name: s for s in result.selectors}
     wrong, right, silent = (by_name[n] for n in ("validation_loss", "critical_error", "chunk_consistency"))
-    assert (wrong.spearman, right.spearman, silent.spearman) == (pytest.approx(-1.0), pytest.approx(1.0), None)
+    assert (wrong.spearman, right.spearman, silent.spearman) == (
+        pytest.approx(-1.0),
+        pytest.approx(1.0),
+        None,
+    )
     assert wrong.regret == pytest.approx(0.85)
     assert (right.regret, right.mmrv) == (0.0, 0.0)
     assert wrong.mmrv is not None
@@ -107,7 +119,10 @@ def test_equal_values_go_to_the_one_trained_longest() -> None:
 
 def table(episodes: int = 4, steps: int = 30) -> FrameTable:
     """A straight motion whose gripper closes in the middle of each episode."""
-    dims = (Dimension(name="x", unit=Unit.UNKNOWN, low=-5, high=5), Dimension(name="grip", unit=Unit.UNKNOWN, low=0, high=1, is_gripper=True))
+    dims = (
+        Dimension(name="x", unit=Unit.UNKNOWN, low=-5, high=5),
+        Dimension(name="grip", unit=Unit.UNKNOWN, low=0, high=1, is_gripper=True),
+    )
     one = np.stack([np.linspace(-1, 1, steps), np.where(np.arange(steps) < steps // 2, 1.0, 0.0)], axis=1)
     action = np.tile(one, (episodes, 1)).astype(np.float32)
     spec = ActionSpec(rate_hz=20.0, dimensions=dims)
@@ -115,7 +130,13 @@ def table(episodes: int = 4, steps: int = 30) -> FrameTable:
     images = {"front": np.zeros((len(action), 4, 4, 3), dtype=np.uint8)}
     starts = np.arange(0, len(action) + 1, steps)
     return FrameTable(
-        images=images, state=np.stack([time, time], axis=1), action=action, episode_start=starts, action_spec=spec, state_spec=spec, fingerprint="0" * 64
+        images=images,
+        state=np.stack([time, time], axis=1),
+        action=action,
+        episode_start=starts,
+        action_spec=spec,
+        state_spec=spec,
+        fingerprint="0" * 64,
     )
 
 
@@ -128,7 +149,9 @@ class Oracle:
         self.labels, self.late, self.drift = labels, late, drift
 
     def predict(self, images: Any, state: np.ndarray) -> np.ndarray:
-        at = np.clip(state[:, 0].astype(int)[:, None] + np.arange(self.chunk) - self.late, 0, len(self.labels) - 1)
+        at = np.clip(
+            state[:, 0].astype(int)[:, None] + np.arange(self.chunk) - self.late, 0, len(self.labels) - 1
+        )
         return (self.labels[at] + self.drift * np.arange(self.chunk)[None, :, None]).astype(np.float32)
 
 
@@ -147,7 +170,10 @@ def test_proxies_rank_a_perfect_a_late_and_an_inconsistent_policy_as_planted() -
     held = held_out_episodes(frames, np.arange(60, 120))
     assert [(e.start, e.stop) for e in held] == [(60, 90), (90, 120)]
     labels = frames.action[:30]
-    perfect, late, drifting = (score(p, frames, held, loss=0.5, sent=3) for p in (Oracle(labels), Oracle(labels, late=2), Oracle(labels, drift=0.1)))  # type: ignore[arg-type]
+    perfect, late, drifting = (
+        score(p, frames, held, loss=0.5, sent=3)
+        for p in (Oracle(labels), Oracle(labels, late=2), Oracle(labels, drift=0.1))
+    )  # type: ignore[arg-type]
     assert perfect.critical_error == pytest.approx(0.0)
     assert perfect.validation_loss == -0.5
     assert late.critical_error < -0.05
@@ -166,7 +192,9 @@ def test_checkpoints_are_evenly_spaced_and_more_than_steps_are_refused() -> None
 
 def test_a_training_killed_between_checkpoints_keeps_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     frames = find_the_square(np.random.default_rng(0), episodes=6, length=12, image_size=16)
-    spec = TrainSpec(steps=6, batch=4, chunk=4, width=8, hidden=8, threads=1, validation_share=0.4, log_every=1)
+    spec = TrainSpec(
+        steps=6, batch=4, chunk=4, width=8, hidden=8, threads=1, validation_share=0.4, log_every=1
+    )
     whole, _ = train_keeping([frames], spec, (2, 4, 6), tmp_path / "whole")
     count = 0
 
@@ -195,7 +223,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def study(checkpoint: Path, **changes: Any) -> ExecutionStudy:
-    return ExecutionStudy(**({"checkpoint": checkpoint, "env": "arm-pick", "ranges": ARM_PRESETS["nominal"], "starts": 2} | changes))
+    return ExecutionStudy(
+        **(
+            {"checkpoint": checkpoint, "env": "arm-pick", "ranges": ARM_PRESETS["nominal"], "starts": 2}
+            | changes
+        )
+    )
 
 
 def test_cells_cross_modes_latencies_leads_and_the_bugs_that_can_be_made(checkpoint: Path) -> None:
@@ -218,11 +251,22 @@ def test_an_executor_with_a_lead_of_its_own_is_refused_rather_than_run_without_i
 def record(seed: int, won: bool) -> RolloutRecord:
     empty = np.zeros((2, 1), dtype=np.float32)
     outcome = Outcome.success() if won else Outcome.failure("timeout")
-    return RolloutRecord(seed=seed, outcome=outcome, factors={}, state=empty, action=empty, age=empty[:, 0], film={}, film_steps=())
+    return RolloutRecord(
+        seed=seed,
+        outcome=outcome,
+        factors={},
+        state=empty,
+        action=empty,
+        age=empty[:, 0],
+        film={},
+        film_steps=(),
+    )
 
 
 def test_a_planted_bug_costs_what_was_planted_and_a_harmless_one_nothing() -> None:
-    correct, harmful, harmless = (Cell(executor="ensemble(0.1)", latency=0, bug=b) for b in ("", "first_entry_only", "reversed_weights"))
+    correct, harmful, harmless = (
+        Cell(executor="ensemble(0.1)", latency=0, bug=b) for b in ("", "first_entry_only", "reversed_weights")
+    )
     ran = {correct: [record(s, s % 10 > 0) for s in range(100)]}
     ran[harmful] = [record(s, s % 10 > 4) for s in range(100)]
     ran[harmless] = [record(s, s % 10 > 0) for s in range(100)]
@@ -254,7 +298,9 @@ def test_averaged_deltas_go_on_with_an_offset_that_averaged_targets_have_forgott
     assert (np.diff(left[5:]) < 0).all()
 
 
-def test_a_bug_of_the_second_episode_is_seen_because_there_is_one(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_the_second_episode_is_seen_because_there_is_one(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = study(checkpoint, executors=("receding(7)",), latencies=(0,), bugs=("queue_never_reset",))
     rows: dict[str, list[RolloutRecord]] = {}
 
@@ -274,7 +320,21 @@ def test_a_bug_of_the_second_episode_is_seen_because_there_is_one(checkpoint: Pa
 def test_the_execution_study_writes_its_page_and_finds_its_rollouts_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["study", "execution", str(checkpoint), "--env", "arm-pick", "-n", "1", "--latencies", "0", "2", "--executors", "latest", "ensemble(0.1)"]
+    words = [
+        "study",
+        "execution",
+        str(checkpoint),
+        "--env",
+        "arm-pick",
+        "-n",
+        "1",
+        "--latencies",
+        "0",
+        "2",
+        "--executors",
+        "latest",
+        "ensemble(0.1)",
+    ]
     words += ["--bugs", "reversed_weights", "--workers", "0", "--quiet", "--out", str(tmp_path), "--json"]
     monkeypatch.setattr(execution, "source_hash", lambda *_: "0" * 64)
     assert main(words) == 0
@@ -282,19 +342,69 @@ def test_the_execution_study_writes_its_page_and_finds_its_rollouts_again(
     page = Path(document["page"]).read_text()
     assert document["rows"] == 8
     assert document["command"] in page
-    assert all(word in page for word in ("reversed_weights", "lead=2", "What this does not show", "execution.png"))
+    assert all(
+        word in page for word in ("reversed_weights", "lead=2", "What this does not show", "execution.png")
+    )
     assert Path(document["picture"]).read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(execution, "roll_cell", None)  # nothing may be rolled again
     assert main(words) == 0
     assert Path(document["page"]).read_text() == page
 
 
-def test_the_selection_study_trains_runs_and_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_selection_study_trains_runs_and_writes_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(engine, "GROUP", 2)
     data = tmp_path / "data"
-    assert main(["generate", "arm-pick", "-n", "4", "--size", "48", "--workers", "0", "--quiet", "--out", str(data)]) == 0
-    words = ["study", "selection", str(data), "--trainings", "1", "--checkpoints", "3", "--steps", "3", "--batch", "8", "--width", "8", "--threads", "1"]
-    words += ["--validation-share", "0.4", "--select-n", "2", "-n", "2", "--workers", "0", "--quiet", "--out", str(tmp_path / "study"), "--json"]
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "4",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--quiet",
+                "--out",
+                str(data),
+            ]
+        )
+        == 0
+    )
+    words = [
+        "study",
+        "selection",
+        str(data),
+        "--trainings",
+        "1",
+        "--checkpoints",
+        "3",
+        "--steps",
+        "3",
+        "--batch",
+        "8",
+        "--width",
+        "8",
+        "--threads",
+        "1",
+    ]
+    words += [
+        "--validation-share",
+        "0.4",
+        "--select-n",
+        "2",
+        "-n",
+        "2",
+        "--workers",
+        "0",
+        "--quiet",
+        "--out",
+        str(tmp_path / "study"),
+        "--json",
+    ]
     capsys.readouterr()
     assert main(words) == 0
     document = json.loads(capsys.readouterr().out)
@@ -303,10 +413,18 @@ def test_the_selection_study_trains_runs_and_writes_its_page(tmp_path: Path, mon
     assert all(word in page for word in ("lowest validation loss", "race", "Spearman", "at random", "step 3"))
     numbers = json.loads(Path(document["numbers"]).read_text())
     assert numbers[0]["steps"] == [1, 2, 3]
-    assert {s["name"] for s in numbers[0]["selectors"]} >= {"validation_loss", "critical_error", "chunk_consistency", "race", "full_evaluation"}
+    assert {s["name"] for s in numbers[0]["selectors"]} >= {
+        "validation_loss",
+        "critical_error",
+        "chunk_consistency",
+        "race",
+        "full_evaluation",
+    }
 
 
-def test_the_progress_of_a_study_that_goes_on_ends_where_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_of_a_study_that_goes_on_ends_where_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(engine, "GROUP", 2)
     told: list[int] = []
 
@@ -317,9 +435,54 @@ def test_the_progress_of_a_study_that_goes_on_ends_where_it_said(tmp_path: Path,
 
     monkeypatch.setattr("simgap.cli.study.progress", counting)
     data = tmp_path / "data"
-    assert main(["generate", "arm-pick", "-n", "4", "--size", "48", "--workers", "0", "--quiet", "--out", str(data)]) == 0
-    words = ["study", "selection", str(data), "--trainings", "1", "--checkpoints", "3", "--steps", "3", "--batch", "8", "--width", "8", "--threads", "1"]
-    words += ["--validation-share", "0.4", "--select-n", "2", "-n", "2", "--workers", "0", "--quiet", "--out", str(tmp_path / "study")]
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "4",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--quiet",
+                "--out",
+                str(data),
+            ]
+        )
+        == 0
+    )
+    words = [
+        "study",
+        "selection",
+        str(data),
+        "--trainings",
+        "1",
+        "--checkpoints",
+        "3",
+        "--steps",
+        "3",
+        "--batch",
+        "8",
+        "--width",
+        "8",
+        "--threads",
+        "1",
+    ]
+    words += [
+        "--validation-share",
+        "0.4",
+        "--select-n",
+        "2",
+        "-n",
+        "2",
+        "--workers",
+        "0",
+        "--quiet",
+        "--out",
+        str(tmp_path / "study"),
+    ]
     for _ in range(2):
         assert main(words) == 0
         assert sum(told[1:]) == told[0]

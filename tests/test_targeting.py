@@ -31,7 +31,9 @@ POSE = [n for n in ARM_FACTORS.factors if n.startswith("front_camera_") and "fov
 
 
 def planned(cause: Cause, **numbers: Any) -> DataPlan:
-    found = Diagnosis(cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES[cause], parameters=numbers)
+    found = Diagnosis(
+        cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES[cause], parameters=numbers
+    )
     return plan_data(found, NOMINAL, ARM_FACTORS, EXECUTOR, episodes=50)
 
 
@@ -93,9 +95,13 @@ def _valid(plan: DataPlan) -> None:
 shares = st.floats(0.0, 1.0)
 
 
-@pytest.mark.parametrize(("cause", "names"), [(Cause.CAMERA_SHIFT, POSE), (Cause.LIGHT_COLOUR, list(LIGHT_FACTORS))])
+@pytest.mark.parametrize(
+    ("cause", "names"), [(Cause.CAMERA_SHIFT, POSE), (Cause.LIGHT_COLOUR, list(LIGHT_FACTORS))]
+)
 @given(data=st.data())
-def test_fitted_values_are_surrounded_within_their_bounds(cause: Cause, names: list[str], data: st.DataObject) -> None:
+def test_fitted_values_are_surrounded_within_their_bounds(
+    cause: Cause, names: list[str], data: st.DataObject
+) -> None:
     factors = [ARM_FACTORS.factors[n] for n in names]
     fitted = {f.name: f.low + data.draw(shares) * (f.high - f.low) for f in factors}
     plan = planned(cause, fitted=fitted)
@@ -129,11 +135,17 @@ def _inside(name: str, share: float) -> float:
     return factor.low + share * (factor.high - factor.low)
 
 
-placements = st.lists(st.fixed_dictionaries({n: shares.map(lambda s, n=n: _inside(n, s)) for n in PLACEMENT_FACTORS}), min_size=1, max_size=12)
+placements = st.lists(
+    st.fixed_dictionaries({n: shares.map(lambda s, n=n: _inside(n, s)) for n in PLACEMENT_FACTORS}),
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(placements)
-def test_the_area_of_new_episodes_holds_every_placement_seen_in_use_and_the_old_area(seen: list[dict[str, float]]) -> None:
+def test_the_area_of_new_episodes_holds_every_placement_seen_in_use_and_the_old_area(
+    seen: list[dict[str, float]],
+) -> None:
     plan = planned(Cause.NARROW_DATA, in_use_placements=seen)
     ranges = NOMINAL if plan.ranges is None else plan.ranges
     for name, (low, high) in ranges.ranges.items():
@@ -147,7 +159,13 @@ def test_the_area_of_new_episodes_holds_every_placement_seen_in_use_and_the_old_
 
 
 def test_the_area_grows_only_where_placements_lie_outside() -> None:
-    plan = planned(Cause.NARROW_DATA, in_use_placements=[{"target_x_m": 0.16, "target_y_m": 0.11}, {"target_x_m": 0.2, "target_y_m": -0.02}])
+    plan = planned(
+        Cause.NARROW_DATA,
+        in_use_placements=[
+            {"target_x_m": 0.16, "target_y_m": 0.11},
+            {"target_x_m": 0.2, "target_y_m": -0.02},
+        ],
+    )
     assert set(plan.changes) == {"target_y_m"}
     low, high = plan.changes["target_y_m"]
     assert low == -0.07
@@ -156,12 +174,18 @@ def test_the_area_grows_only_where_placements_lie_outside() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", [GapKind.CAMERA_SHIFT, GapKind.LIGHT_COLOUR, GapKind.ACTION_LATENCY])
-def test_a_perfect_measurement_of_any_gap_that_can_be_drawn_is_covered_by_its_plan(kind: GapKind, seed: int) -> None:
+def test_a_perfect_measurement_of_any_gap_that_can_be_drawn_is_covered_by_its_plan(
+    kind: GapKind, seed: int
+) -> None:
     gap = draw_gap(seed, kind, ARM)
     names = (
         LIGHT_FACTORS
         if kind is GapKind.LIGHT_COLOUR
-        else [n for n in ARM_FACTORS.factors if n.split("_camera_")[0] in str(list(gap.factors)) and "_camera_" in n]
+        else [
+            n
+            for n in ARM_FACTORS.factors
+            if n.split("_camera_")[0] in str(list(gap.factors)) and "_camera_" in n
+        ]
     )
     measured = {**nominal_of(list(names)), **gap.factors}
     numbers: dict[str, Any] = {"fitted": measured}
@@ -188,7 +212,9 @@ def test_every_cause_has_a_plan_on_every_env_and_names_only_its_factors(env: str
     if cause is Cause.LIGHT_COLOUR:
         numbers = {"fitted": {n: made.factor_space.factors[n].nominal for n in light_factors(made)}}
         assert "light_intensity" in numbers["fitted"]
-    found = Diagnosis(cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES[cause], parameters=numbers)
+    found = Diagnosis(
+        cause=cause, family=None, sentence="", checks=(), remedy=REMEDIES[cause], parameters=numbers
+    )
     plan = plan_data(found, made.presets["nominal"], made.factor_space, EXECUTOR, episodes=50)
     assert set(plan.changes) <= set(made.factor_space.factors)
     if cause in (Cause.LIGHT_COLOUR, Cause.PLANT_GAIN, Cause.ACTION_LATENCY):

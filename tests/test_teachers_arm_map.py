@@ -21,14 +21,18 @@ NOMINAL = ARM_PRESETS["nominal"]
 
 
 def small(**kwargs: Any) -> TeacherMap:
-    return teacher_map("arm-pick", NOMINAL, "target_x_m", "target_y_m", **{"cells": 2, "per_cell": 2, **kwargs})
+    return teacher_map(
+        "arm-pick", NOMINAL, "target_x_m", "target_y_m", **{"cells": 2, "per_cell": 2, **kwargs}
+    )
 
 
 def test_every_rollout_is_counted_once_in_its_cell() -> None:
     seen: list[tuple[int, int]] = []
     found = small(progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert np.array_equal(np.sum([np.array(grid) for grid in found.counts.values()], axis=0), np.full((2, 2), 2))
+    assert np.array_equal(
+        np.sum([np.array(grid) for grid in found.counts.values()], axis=0), np.full((2, 2), 2)
+    )
     assert found.total("success") == found.rollouts == 8
     assert found.x.edges == pytest.approx((0.12, 0.185, 0.25))
     assert (found.teacher, found.engine, found.per_cell) == ("arm-pick waypoints/2", "mujoco", 2)
@@ -56,7 +60,9 @@ class _Holed(ArmPickTeacher):
 def test_a_planted_teachers_holes_show_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "make_teacher", _Holed)
     found = small(x_range=(0.15, 0.22), y_range=(-0.06, 0.06), cells=4, per_cell=1, engine="mujoco")
-    abstained, missed, solved = (np.array(found.counts[region]) for region in ("abstained", "missed_grasp", "success"))
+    abstained, missed, solved = (
+        np.array(found.counts[region]) for region in ("abstained", "missed_grasp", "success")
+    )
     assert abstained[2:].all()
     assert not abstained[:2].any()
     assert missed[:2, 3].all()
@@ -65,7 +71,14 @@ def test_a_planted_teachers_holes_show_where_they_are(monkeypatch: pytest.Monkey
 
 
 def test_a_factor_of_whole_numbers_has_a_cell_a_value() -> None:
-    found = teacher_map("arm-pass", PASS_PRESETS["nominal"], "demonstrated_side", "action_latency_steps", y_range=(0, 2), per_cell=1)
+    found = teacher_map(
+        "arm-pass",
+        PASS_PRESETS["nominal"],
+        "demonstrated_side",
+        "action_latency_steps",
+        y_range=(0, 2),
+        per_cell=1,
+    )
     assert (found.x.cells, found.y.cells) == (2, 3)
     assert found.y.edges == (-0.5, 0.5, 1.5, 2.5)
     assert found.total("success") == 6
@@ -92,7 +105,9 @@ def test_draws_of_a_cell_stay_inside_it() -> None:
         ("target_x_m", "target_y_m", {"cells": 1000}, "more than 10,000"),
     ],
 )
-def test_a_map_that_cannot_be_is_refused_with_what_to_do(x: str, y: str, more: dict[str, Any], says: str) -> None:
+def test_a_map_that_cannot_be_is_refused_with_what_to_do(
+    x: str, y: str, more: dict[str, Any], says: str
+) -> None:
     assert "target_x_m" in ARM_FACTORS.factors
     with pytest.raises(UsageError, match=says):
         teacher_map("arm-pick", NOMINAL, x, y, **more)

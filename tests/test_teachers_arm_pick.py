@@ -27,12 +27,16 @@ def test_the_teacher_solves_all_of_100_nominal_conditions_but_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["shifted:latency", "shifted:actuator", "shifted:contact", "shifted:sizes", "shifted:encoder"])
+@pytest.mark.parametrize(
+    "preset", ["shifted:latency", "shifted:actuator", "shifted:contact", "shifted:sizes", "shifted:encoder"]
+)
 def test_the_teacher_stays_good_when_the_plant_differs(preset: str) -> None:
     assert successes([condition(s, preset) for s in range(20)]) >= 19
 
 
-@pytest.mark.parametrize("values", [{"action_latency_steps": 7.0}, {"actuator_gain": 0.6}, {"actuator_gain": 1.6}])
+@pytest.mark.parametrize(
+    "values", [{"action_latency_steps": 7.0}, {"actuator_gain": 0.6}, {"actuator_gain": 1.6}]
+)
 def test_the_teacher_stays_good_far_outside_its_training_ranges(values: dict[str, float]) -> None:
     assert successes([condition(s, **values) for s in range(12)]) >= 11
 
@@ -52,7 +56,9 @@ def test_the_success_test_catches_a_planted_teacher_that_never_closes() -> None:
     assert outcome == Outcome.failure("missed_grasp")
 
 
-def labels_the_same_from(env: ArmPickEnv, other: ArmPickEnv, teacher: ArmPickTeacher, another: ArmPickTeacher) -> None:
+def labels_the_same_from(
+    env: ArmPickEnv, other: ArmPickEnv, teacher: ArmPickTeacher, another: ArmPickTeacher
+) -> None:
     mujoco.mj_copyData(other.world.data, other.world.model, env.world.data)
     first, second = teacher.label(), another.label()
     assert isinstance(first, np.ndarray)
@@ -98,7 +104,9 @@ def test_labelling_writes_nothing_to_the_env() -> None:
     env = blind()
     env.reset(seed=0, options={"factors": condition(0)})
     data = env.world.data
-    before = [a.copy() for a in (data.qpos, data.qvel, data.ctrl, data.xpos, env.world.model.actuator_gainprm)]
+    before = [
+        a.copy() for a in (data.qpos, data.qvel, data.ctrl, data.xpos, env.world.model.actuator_gainprm)
+    ]
     ArmPickTeacher(env).label()
     after = [data.qpos, data.qvel, data.ctrl, data.xpos, env.world.model.actuator_gainprm]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))

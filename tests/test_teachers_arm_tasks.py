@@ -32,28 +32,42 @@ def blind(name: str) -> ArmEnv:
 def solved(name: str, preset: str, seeds: range, noise_deg: float) -> int:
     env = blind(name)
     teacher = make_teacher(env)
-    episodes = [roll_teacher(env, teacher, drawn(env, seed, preset), seed, noise_deg).episode for seed in seeds]
+    episodes = [
+        roll_teacher(env, teacher, drawn(env, seed, preset), seed, noise_deg).episode for seed in seeds
+    ]
     return sum(e is not None and e.outcome.is_success for e in episodes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("preset", "noise_deg"), [("nominal", 0.0), ("nominal", 1.5), ("wide", 0.0), ("wide", 1.5)])
-def test_the_teacher_solves_nearly_everything_with_and_without_noise_on_what_is_executed(name: str, preset: str, noise_deg: float) -> None:
+@pytest.mark.parametrize(
+    ("preset", "noise_deg"), [("nominal", 0.0), ("nominal", 1.5), ("wide", 0.0), ("wide", 1.5)]
+)
+def test_the_teacher_solves_nearly_everything_with_and_without_noise_on_what_is_executed(
+    name: str, preset: str, noise_deg: float
+) -> None:
     assert solved(name, preset, range(100, 114), noise_deg) >= 13
 
 
 @pytest.mark.parametrize("name", ["arm-place", "arm-pass"])
-@pytest.mark.parametrize("values", [{"action_latency_steps": 8.0}, {"actuator_gain": 0.55}, {"actuator_gain": 1.55}])
+@pytest.mark.parametrize(
+    "values", [{"action_latency_steps": 8.0}, {"actuator_gain": 0.55}, {"actuator_gain": 1.55}]
+)
 def test_the_teacher_stays_good_far_outside_its_training_ranges(name: str, values: dict[str, float]) -> None:
     env = blind(name)
-    assert all(act(env, make_teacher(env), drawn(env, seed, **values))[1]["outcome"] == Outcome.success() for seed in range(3))
+    assert all(
+        act(env, make_teacher(env), drawn(env, seed, **values))[1]["outcome"] == Outcome.success()
+        for seed in range(3)
+    )
 
 
 @pytest.mark.parametrize("side", [0.0, 1.0])
 def test_the_place_teacher_serves_the_other_colour_too(side: float) -> None:
     env = ArmPlaceEnv(image_size=SIZE, render=False)
-    assert act(env, ArmPlaceTeacher(env), drawn(env, 1, named=1.0, red_bin_side=side))[1]["outcome"] == Outcome.success()
+    assert (
+        act(env, ArmPlaceTeacher(env), drawn(env, 1, named=1.0, red_bin_side=side))[1]["outcome"]
+        == Outcome.success()
+    )
 
 
 def labels_alike_in_one_state(name: str, make: Callable[[ArmEnv], Teacher], seed: int, steps: int) -> None:
@@ -122,7 +136,10 @@ def test_neighbouring_states_have_neighbouring_labels_along_the_carry() -> None:
         assert np.abs(np.diff(held[:, :5], axis=0)).max() < 9.0
 
 
-@pytest.mark.parametrize(("bin_name", "off_m", "text"), [("goal_bin", 0.045, "walls of its bin"), ("other_bin", 0.0, "walls of the other bin")])
+@pytest.mark.parametrize(
+    ("bin_name", "off_m", "text"),
+    [("goal_bin", 0.045, "walls of its bin"), ("other_bin", 0.0, "walls of the other bin")],
+)
 def test_a_cube_at_the_walls_of_a_bin_gets_no_label(bin_name: str, off_m: float, text: str) -> None:
     env = ArmPlaceEnv(image_size=SIZE, render=False)
     env.reset(seed=0, options={"factors": drawn(env, 0)})
@@ -138,7 +155,9 @@ def test_fingers_at_the_post_get_no_label() -> None:
     env = ArmPassEnv(image_size=SIZE, render=False)
     values = drawn(env, 0, post_bearing_deg=0.0)
     env.reset(seed=0, options={"factors": values})
-    env.world.set_encoders(np.array([*g.inverse(g.ToolPose(values["post_distance_m"] - 0.02, 0.0, 0.03, 0.0), 0.011), 0.0]))
+    env.world.set_encoders(
+        np.array([*g.inverse(g.ToolPose(values["post_distance_m"] - 0.02, 0.0, 0.03, 0.0), 0.011), 0.0])
+    )
     mujoco.mj_forward(env.world.model, env.world.data)
     label = ArmPassTeacher(env).label()
     assert isinstance(label, Abstain)
@@ -149,7 +168,9 @@ def test_beside_the_post_the_teacher_goes_on_where_it_is_whatever_side_was_meant
     env = ArmPassEnv(image_size=SIZE, render=False)
     left, right = ArmPassTeacher(env, 0), ArmPassTeacher(env, 1)
     post = drawn(env, 0)["post_distance_m"]
-    actions, info = act(env, left, drawn(env, 0), until=lambda: bool(np.hypot(*env.world.grasp_point()[:2]) > post))
+    actions, info = act(
+        env, left, drawn(env, 0), until=lambda: bool(np.hypot(*env.world.grasp_point()[:2]) > post)
+    )
     assert actions
     assert "outcome" not in info
     one, other = left.label(), right.label()

@@ -44,7 +44,16 @@ def goes_on_as_if_never_asked(env: ArmEnv, steps: int) -> None:
             assert not isinstance(label, Abstain)
             env.renders = step % 9 in (3, 4)
             obs, reward, terminated, truncated, info = env.step(label)
-            seen.append(([obs[k].tobytes() for k in sorted(obs)], label.tobytes(), reward, terminated, truncated, sorted(info)))
+            seen.append(
+                (
+                    [obs[k].tobytes() for k in sorted(obs)],
+                    label.tobytes(),
+                    reward,
+                    terminated,
+                    truncated,
+                    sorted(info),
+                )
+            )
         env.renders = True
         runs.append(seen)
     assert runs[0] == runs[1]
@@ -89,8 +98,13 @@ class _Shy(ArmPickTeacher):
         return Abstain("too near") if self._arm.see(0).distance < 0.02 else super().label()
 
 
-@pytest.mark.parametrize(("make", "kind", "detail"), [(_OpenHanded, OutcomeKind.FAILURE, "missed_grasp"), (_Shy, OutcomeKind.VOID, "too near")])
-def test_a_planted_teacher_that_does_not_get_there_is_refused(make: Any, kind: OutcomeKind, detail: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind", "detail"),
+    [(_OpenHanded, OutcomeKind.FAILURE, "missed_grasp"), (_Shy, OutcomeKind.VOID, "too near")],
+)
+def test_a_planted_teacher_that_does_not_get_there_is_refused(
+    make: Any, kind: OutcomeKind, detail: str
+) -> None:
     env = blind()
     env.reset(seed=0, options={"factors": drawn(env, 0)})
     teacher: Teacher = make(env)

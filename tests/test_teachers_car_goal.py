@@ -21,7 +21,9 @@ from simgap.types import Outcome
 
 def successes(conditions: list[FactorValues], noise: float = 0.0) -> int:
     env = blind()
-    return sum(solve(env, values, seed=i, noise=noise)[0] == Outcome.success() for i, values in enumerate(conditions))
+    return sum(
+        solve(env, values, seed=i, noise=noise)[0] == Outcome.success() for i, values in enumerate(conditions)
+    )
 
 
 def test_the_teacher_solves_all_of_40_nominal_conditions() -> None:
@@ -33,7 +35,10 @@ def test_the_teacher_stays_good_while_its_commands_are_disturbed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["wide", "shifted:clutter", "shifted:motor", "shifted:steering", "shifted:latency", "shifted:contact"])
+@pytest.mark.parametrize(
+    "preset",
+    ["wide", "shifted:clutter", "shifted:motor", "shifted:steering", "shifted:latency", "shifted:contact"],
+)
 def test_the_teacher_stays_good_when_the_world_differs(preset: str) -> None:
     assert successes([condition(s, preset) for s in range(16)]) >= 15
 
@@ -72,7 +77,9 @@ class _SeesOneCone(CarGoalTeacher):
     def label(self):  # type: ignore[no-untyped-def]
         world = self._env.world
         target = world.car_pose().local(world.cone_spot(0))
-        return np.array([-2.5 * math.atan2(target.y, target.x), min(0.5, 1.2 * (world.gap(0) - 0.09))], dtype=np.float32)
+        return np.array(
+            [-2.5 * math.atan2(target.y, target.x), min(0.5, 1.2 * (world.gap(0) - 0.09))], dtype=np.float32
+        )
 
 
 @pytest.mark.parametrize("planted", [_NeverBrakes, _Mirrored])
@@ -82,13 +89,17 @@ def test_the_success_test_catches_a_planted_teacher(planted: type[CarGoalTeacher
 
 
 def test_the_teacher_drives_round_a_cone_that_stands_in_the_way_and_one_that_ignores_it_does_not() -> None:
-    in_the_way = straight(target_x_m=2.0, path_clearance_m=0.1, distractor1_bearing_deg=173.0, distractor1_distance_m=0.9)
+    in_the_way = straight(
+        target_x_m=2.0, path_clearance_m=0.1, distractor1_bearing_deg=173.0, distractor1_distance_m=0.9
+    )
     env = blind()
     assert solve(env, in_the_way)[0] == Outcome.success()
     assert solve(env, in_the_way, teacher=_SeesOneCone(env))[0] == Outcome.failure("collision")
 
 
-def labels_the_same_from(env: CarGoalEnv, other: CarGoalEnv, teacher: CarGoalTeacher, another: CarGoalTeacher) -> None:
+def labels_the_same_from(
+    env: CarGoalEnv, other: CarGoalEnv, teacher: CarGoalTeacher, another: CarGoalTeacher
+) -> None:
     mujoco.mj_copyData(other.world.data, other.world.model, env.world.data)
     first, second = teacher.label(), another.label()
     assert isinstance(first, np.ndarray)
@@ -146,7 +157,10 @@ def test_labelling_writes_nothing_to_the_env() -> None:
     data = env.world.data
     before = [a.copy() for a in (data.qpos, data.qvel, data.ctrl, data.xpos, data.userdata)]
     CarGoalTeacher(env).label()
-    assert all(np.array_equal(a, b) for a, b in zip(before, (data.qpos, data.qvel, data.ctrl, data.xpos, data.userdata), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(before, (data.qpos, data.qvel, data.ctrl, data.xpos, data.userdata), strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -166,7 +180,9 @@ def test_the_teacher_recovers_from_where_a_wandering_policy_left_the_car(seed: i
 def test_a_target_beside_the_car_is_backed_off_from_until_it_is_ahead() -> None:
     env = blind()
     teacher = CarGoalTeacher(env)
-    env.reset(seed=0, options={"factors": straight(distractor1_bearing_deg=-90.0, distractor2_bearing_deg=0.0)})
+    env.reset(
+        seed=0, options={"factors": straight(distractor1_bearing_deg=-90.0, distractor2_bearing_deg=0.0)}
+    )
     env.world.data.qpos[env.world._cone_qpos[0] : env.world._cone_qpos[0] + 2] = 0.1, 0.45
     mujoco.mj_forward(env.world.model, env.world.data)
     env._judge.begin(env.world)  # type: ignore[attr-defined]
@@ -206,8 +222,17 @@ def test_the_teacher_abstains_with_the_reason() -> None:
 
 
 @settings(max_examples=40)
-@given(st.floats(0.5, 2.5), st.floats(-1.0, 1.0), st.floats(0.4, 2.5), st.floats(-1.0, 1.0), st.floats(0.4, 2.5), st.floats(-1.0, 1.0))
-def test_the_aim_passes_every_cone_in_between_or_is_the_target(tx: float, ty: float, ax: float, ay: float, bx: float, by: float) -> None:
+@given(
+    st.floats(0.5, 2.5),
+    st.floats(-1.0, 1.0),
+    st.floats(0.4, 2.5),
+    st.floats(-1.0, 1.0),
+    st.floats(0.4, 2.5),
+    st.floats(-1.0, 1.0),
+)
+def test_the_aim_passes_every_cone_in_between_or_is_the_target(
+    tx: float, ty: float, ax: float, ay: float, bx: float, by: float
+) -> None:
     from simgap.teachers.car_goal import _aim
 
     target, others = Spot(tx, ty), [Spot(ax, ay), Spot(bx, by)]
@@ -217,7 +242,11 @@ def test_the_aim_passes_every_cone_in_between_or_is_the_target(tx: float, ty: fl
         if math.hypot(*cone) < math.hypot(*target):
             across = abs(-cone.x * math.sin(aim) + cone.y * math.cos(aim))
             along = cone.x * math.cos(aim) + cone.y * math.sin(aim)
-            blocked_both_ways = math.dist(others[0], others[1]) < 2 * PASS_M or math.dist(cone, target) < PASS_M or math.hypot(*cone) < PASS_M
+            blocked_both_ways = (
+                math.dist(others[0], others[1]) < 2 * PASS_M
+                or math.dist(cone, target) < PASS_M
+                or math.hypot(*cone) < PASS_M
+            )
             assert along < 0 or across >= PASS_M - 1e-6 or blocked_both_ways
 
 

@@ -28,11 +28,27 @@ from simgap.training.run import TrainingRun
 from simgap.training.synthetic import find_the_square
 from simgap.training.trainer import kept_folder, steps_of
 
-TINY = TrainSpec(steps=12, batch=16, chunk=4, width=8, hidden=32, threads=1, log_every=3, checkpoint_every_steps=5, warmup_steps=2, shift_px=2)
+TINY = TrainSpec(
+    steps=12,
+    batch=16,
+    chunk=4,
+    width=8,
+    hidden=32,
+    threads=1,
+    log_every=3,
+    checkpoint_every_steps=5,
+    warmup_steps=2,
+    shift_px=2,
+)
 
 
 def table(seed: int = 0, **kwargs: int) -> FrameTable:
-    return find_the_square(np.random.default_rng(seed), image_size=48, cameras=("front", "wrist"), **({"episodes": 6, "length": 10} | kwargs))
+    return find_the_square(
+        np.random.default_rng(seed),
+        image_size=48,
+        cameras=("front", "wrist"),
+        **({"episodes": 6, "length": 10} | kwargs),
+    )
 
 
 def weights_of(path: Path) -> str:
@@ -41,7 +57,18 @@ def weights_of(path: Path) -> str:
 
 def test_a_policy_learns_to_localise_what_only_the_image_shows(tmp_path: Path) -> None:
     data = find_the_square(np.random.default_rng(0), episodes=150, length=12, image_size=48)
-    spec = TrainSpec(steps=150, batch=64, learning_rate=3e-3, chunk=10, width=16, hidden=64, shift_px=0, log_every=50, warmup_steps=10, threads=1)
+    spec = TrainSpec(
+        steps=150,
+        batch=64,
+        learning_rate=3e-3,
+        chunk=10,
+        width=16,
+        hidden=64,
+        shift_px=0,
+        log_every=50,
+        warmup_steps=10,
+        threads=1,
+    )
     reports: list[TrainProgress] = []
     policy = load_policy(train([data], None, spec, tmp_path, reports.append))
     fresh = find_the_square(np.random.default_rng(1), episodes=50, length=12, image_size=48)
@@ -57,7 +84,9 @@ def test_a_policy_learns_to_localise_what_only_the_image_shows(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("stop", "threads"), [(3, 1), (7, 1), (7, 2)])
-def test_a_run_stopped_before_or_after_a_resume_point_ends_with_the_same_bits(tmp_path: Path, stop: int, threads: int) -> None:
+def test_a_run_stopped_before_or_after_a_resume_point_ends_with_the_same_bits(
+    tmp_path: Path, stop: int, threads: int
+) -> None:
     spec = replace(TINY, threads=threads)
 
     class Stop(Exception):
@@ -92,7 +121,9 @@ train([table()], None, TINY, Path({str(tmp_path / "cut")!r}), lambda r: os.kill(
     killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (tmp_path / "cut/resume.pt").exists()
-    assert weights_of(train([table()], None, TINY, tmp_path / "cut")) == weights_of(train([table()], None, TINY, tmp_path / "whole"))
+    assert weights_of(train([table()], None, TINY, tmp_path / "cut")) == weights_of(
+        train([table()], None, TINY, tmp_path / "whole")
+    )
 
 
 def test_a_finished_run_is_returned_at_once_and_another_request_refused(tmp_path: Path) -> None:
@@ -121,8 +152,11 @@ def test_what_is_kept_along_the_way_changes_nothing_and_is_the_average_of_its_st
         train([table()], None, TINY, tmp_path / "plain", keep=(4,))
 
 
-def test_what_is_kept_after_a_kill_at_any_step_is_to_the_byte_what_would_have_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = replace(TINY, log_every=100, checkpoint_every_steps=100)  # so that resume points lie between two lines of the log
+def test_what_is_kept_after_a_kill_at_any_step_is_to_the_byte_what_would_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so that resume points lie between two lines of the log
+    spec = replace(TINY, log_every=100, checkpoint_every_steps=100)
     whole = train([table()], None, spec, tmp_path / "whole", keep=(4, 8))
     advance = TrainingRun.advance
 
@@ -136,11 +170,16 @@ def test_what_is_kept_after_a_kill_at_any_step_is_to_the_byte_what_would_have_be
         train([table()], None, spec, tmp_path / "cut", keep=(4, 8))
     monkeypatch.setattr(TrainingRun, "advance", advance)
     cut = train([table()], None, spec, tmp_path / "cut", keep=(4, 8))
-    for there, here in ((whole, cut), *((kept_folder(whole, step), kept_folder(cut, step)) for step in (4, 8))):
+    for there, here in (
+        (whole, cut),
+        *((kept_folder(whole, step), kept_folder(cut, step)) for step in (4, 8)),
+    ):
         assert (there / "card.json").read_bytes() == (here / "card.json").read_bytes()
 
 
-def test_a_step_that_went_by_before_it_was_to_be_kept_is_said_and_not_reported_as_kept(tmp_path: Path) -> None:
+def test_a_step_that_went_by_before_it_was_to_be_kept_is_said_and_not_reported_as_kept(
+    tmp_path: Path,
+) -> None:
     class Stop(Exception):
         pass
 
@@ -175,7 +214,9 @@ def test_training_leaves_threads_and_the_global_generator_alone(tmp_path: Path) 
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5).filter(lambda s: sum(s) > 0.01), st.integers(1, 64))
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5).filter(lambda s: sum(s) > 0.01), st.integers(1, 64)
+)
 def test_quotas_fill_every_batch_and_follow_the_shares_at_every_step(shares: list[float], batch: int) -> None:
     counts = quotas(shares, batch, 40)
     assert (counts >= 0).all()
@@ -195,9 +236,20 @@ def test_the_card_accounts_for_the_mixture(tmp_path: Path) -> None:
 
 
 def source(data: FrameTable, chunk: int, spec: TrainSpec) -> BatchSource:
-    normaliser = Normaliser(state=fit_range([data.state], data.state_spec), action=fit_range([data.action], data.action_spec), method=RangeMethod.MIN_MAX)
+    normaliser = Normaliser(
+        state=fit_range([data.state], data.state_spec),
+        action=fit_range([data.action], data.action_spec),
+        method=RangeMethod.MIN_MAX,
+    )
     counts = quotas([1.0], spec.batch, 10)
-    return BatchSource([data], [np.arange(len(data))], cameras=("front", "wrist"), normaliser=normaliser, chunk=chunk, counts=counts)
+    return BatchSource(
+        [data],
+        [np.arange(len(data))],
+        cameras=("front", "wrist"),
+        normaliser=normaliser,
+        chunk=chunk,
+        counts=counts,
+    )
 
 
 def test_one_pass_draws_every_frame_once() -> None:
@@ -210,7 +262,9 @@ def test_one_pass_draws_every_frame_once() -> None:
 def test_targets_are_masked_past_the_end_of_an_episode_and_never_cross_it() -> None:
     data = table(episodes=2, length=5)
     batch = source(data, 4, TINY).all_of(0, np.arange(10))
-    np.testing.assert_array_equal(batch.mask, np.tile([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]], (2, 1)))
+    np.testing.assert_array_equal(
+        batch.mask, np.tile([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]], (2, 1))
+    )
     scaled = fit_range([data.action], data.action_spec).normalise(data.action)
     for row in range(10):
         for ahead in range(4):
@@ -231,7 +285,12 @@ def test_shift_equals_indexing_with_clamped_coordinates() -> None:
 
 def test_a_fine_tune_keeps_its_parents_normaliser_and_names_its_parent(tmp_path: Path) -> None:
     parent = train([table()], None, TINY, tmp_path / "parent")
-    child = train([table(seed=1)], None, replace(TINY, init_from=parent, learning_rate=1e-6, chunk=9), tmp_path / "child")
+    child = train(
+        [table(seed=1)],
+        None,
+        replace(TINY, init_from=parent, learning_rate=1e-6, chunk=9),
+        tmp_path / "child",
+    )
     assert read_card(child).normaliser == read_card(parent).normaliser
     assert read_card(child).parent == weights_of(parent)
     assert read_card(child).architecture.chunk == 4
@@ -288,13 +347,17 @@ def test_rates_rise_then_fall_and_averages_forget_the_start() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "list", "fields"])
-def test_a_damaged_resume_point_is_one_line_without_advice_to_run_what_it_holds(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_resume_point_is_one_line_without_advice_to_run_what_it_holds(
+    damage: str, tmp_path: Path
+) -> None:
     file = tmp_path / "resume.pt"
     if damage in ("cut", "noise"):
         file.write_bytes(b"PK\x03\x04" * 9 if damage == "cut" else bytes(range(7, 200)))
     else:
         torch.save([1] if damage == "list" else {"request": "a", "steps": 3}, file)
-    with pytest.raises(DataError, match=r"resume.pt (cannot be read|was changed since it was written).*delete it") as caught:
+    with pytest.raises(
+        DataError, match=r"resume.pt (cannot be read|was changed since it was written).*delete it"
+    ) as caught:
         read_resume(tmp_path, "a")
     assert "weights_only" not in str(caught.value)
 

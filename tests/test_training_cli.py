@@ -35,7 +35,11 @@ def test_every_option_of_the_help_shows_its_default_and_it_is_the_one_of_the_spe
     options = [action for action in parser._actions if action.option_strings]
     silent = [action.option_strings[0] for action in options if "default" not in (action.help or "")]
     assert silent == []
-    shown = {action.dest.removeprefix("spec_"): action.help or "" for action in options if action.dest.startswith("spec_")}
+    shown = {
+        action.dest.removeprefix("spec_"): action.help or ""
+        for action in options
+        if action.dest.startswith("spec_")
+    }
     own = {field.name: getattr(TrainSpec(), field.name) for field in dataclasses.fields(TrainSpec)}
     elsewhere = {"p_real", "stem", "threads"}  # decided by the shares, the frames and the machine
     assert elsewhere < set(shown) <= set(own)
@@ -50,20 +54,41 @@ def test_defaults_read_from_the_source_are_those_of_the_class() -> None:
     read = spec_defaults()
     for field in dataclasses.fields(TrainSpec):
         value = field.default
-        text = " ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
+        text = (
+            " ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
+        )
         assert read[field.name] == text or float(read[field.name]) == value
 
 
 def test_the_help_of_train_loads_no_torch() -> None:
-    code = "import sys\nfrom simgap.cli import main\ntry:\n    main(['train', '--help'])\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules"
+    code = (
+        "import sys\nfrom simgap.cli import main\ntry:\n    main(['train', '--help'])\nexcept SystemExit:\n  "
+        "  pass\nassert 'torch' not in sys.modules"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "--checkpoint-every" in ran.stdout
 
 
 def test_every_word_reaches_the_spec(tmp_path: Path) -> None:
-    words = "--head flow --pool average --stem 2 --flow-steps 3 --flow-time uniform --flow-target velocity --gripper-head --gripper-weight 2 --goal-input"
-    spec = asked_spec(parsed(*words.split(), "--from", str(tmp_path), "--freeze", "encoders", "--adapter-rank", "4", "--adapter-parts", "trunk", "head"))
+    words = (
+        "--head flow --pool average --stem 2 --flow-steps 3 --flow-time uniform --flow-target velocity"
+        " --gripper-head --gripper-weight 2 --goal-input"
+    )
+    spec = asked_spec(
+        parsed(
+            *words.split(),
+            "--from",
+            str(tmp_path),
+            "--freeze",
+            "encoders",
+            "--adapter-rank",
+            "4",
+            "--adapter-parts",
+            "trunk",
+            "head",
+        )
+    )
     assert (spec.head, spec.pool, spec.stem, spec.flow_steps) == (Head.FLOW, Pool.AVERAGE, 2, 3)
     assert (spec.flow_time, spec.flow_target) == (FlowTime.UNIFORM, FlowTarget.VELOCITY)
     assert (spec.gripper_head, spec.gripper_weight, spec.goal_input) == (True, 2.0, True)
@@ -72,7 +97,12 @@ def test_every_word_reaches_the_spec(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "word", "meant"),
-    [("--head", "flows", "flow"), ("--pool", "averag", "average"), ("--flow-time", "betas", "beta"), ("--flow-target", "velocty", "velocity")],
+    [
+        ("--head", "flows", "flow"),
+        ("--pool", "averag", "average"),
+        ("--flow-time", "betas", "beta"),
+        ("--flow-target", "velocty", "velocity"),
+    ],
 )
 def test_a_wrong_word_is_one_line_that_names_the_right_one(flag: str, word: str, meant: str) -> None:
     with pytest.raises(UsageError, match=rf"{flag} has no '{word}'; did you mean '{meant}'") as caught:
@@ -85,14 +115,22 @@ def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatc
     assert asked_spec(parsed()).threads == 1
 
 
-def test_a_tracker_is_opened_by_name_by_the_first_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_is_opened_by_name_by_the_first_process_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     spec = TrainSpec()
     with tracker_of(parsed(), spec, tmp_path, needed=True) as none:
         assert none is None
     with tracker_of(parsed("--track", "wandb"), spec, tmp_path, needed=False) as none:
         assert none is None
-    with pytest.raises(MachineError, match="wandb is not installed"), tracker_of(parsed("--track", "wandb"), spec, tmp_path, needed=True):
+    with (
+        pytest.raises(MachineError, match="wandb is not installed"),
+        tracker_of(parsed("--track", "wandb"), spec, tmp_path, needed=True),
+    ):
         pass
-    with pytest.raises(UsageError, match="did you mean 'wandb'"), tracker_of(parsed("--track", "wanbd"), spec, tmp_path, needed=True):
+    with (
+        pytest.raises(UsageError, match="did you mean 'wandb'"),
+        tracker_of(parsed("--track", "wanbd"), spec, tmp_path, needed=True),
+    ):
         pass

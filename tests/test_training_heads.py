@@ -32,16 +32,31 @@ from simgap.training.run import TrainingRun
 from simgap.training.synthetic import find_the_square
 from simgap.training.trackers import Tracker, TrackerName
 
-TINY = TrainSpec(steps=6, batch=8, chunk=4, width=8, hidden=32, threads=1, log_every=2, checkpoint_every_steps=3, warmup_steps=2, shift_px=0)
+TINY = TrainSpec(
+    steps=6,
+    batch=8,
+    chunk=4,
+    width=8,
+    hidden=32,
+    threads=1,
+    log_every=2,
+    checkpoint_every_steps=3,
+    warmup_steps=2,
+    shift_px=0,
+)
 
 
 def table(seed: int = 0, **kwargs: int) -> FrameTable:
-    return find_the_square(np.random.default_rng(seed), image_size=16, **({"episodes": 4, "length": 8} | kwargs))
+    return find_the_square(
+        np.random.default_rng(seed), image_size=16, **({"episodes": 4, "length": 8} | kwargs)
+    )
 
 
 def two_goals(seed: int = 0) -> FrameTable:
     data = table(seed, episodes=6)
-    return replace(data, goals=("blue", "red"), goal=np.eye(2, dtype=np.float32)[np.repeat(np.arange(6) % 2, 8)])
+    return replace(
+        data, goals=("blue", "red"), goal=np.eye(2, dtype=np.float32)[np.repeat(np.arange(6) % 2, 8)]
+    )
 
 
 def weights_of(path: Path) -> str:
@@ -55,12 +70,25 @@ def either_way(episodes: int = 40, length: int = 8) -> FrameTable:
     side = np.repeat(rng.permutation(np.tile([-60.0, 60.0], episodes // 2)), length).astype(np.float32)
     still = np.zeros((episodes * length, 3), np.float32)
     action = np.stack([side, 0.5 * side, np.where(side > 0, 90.0, 10.0).astype(np.float32)], axis=1)
-    return replace(base, images={"front": np.full((episodes * length, 8, 8, 3), 128, np.uint8)}, state=still, action=action)
+    return replace(
+        base,
+        images={"front": np.full((episodes * length, 8, 8, 3), 128, np.uint8)},
+        state=still,
+        action=action,
+    )
 
 
 @pytest.fixture(scope="module")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    spec = replace(TINY, head=Head.FLOW, steps=250, batch=64, learning_rate=3e-3, checkpoint_every_steps=1000, log_every=50)
+    spec = replace(
+        TINY,
+        head=Head.FLOW,
+        steps=250,
+        batch=64,
+        learning_rate=3e-3,
+        checkpoint_every_steps=1000,
+        log_every=50,
+    )
     return train([either_way()], None, spec, tmp_path_factory.mktemp("flow"))
 
 
@@ -89,13 +117,28 @@ def test_a_flow_that_goes_on_from_a_prefix_stays_on_its_way(flow: Path) -> None:
 @pytest.mark.parametrize("head", [Head.MIP, Head.FLOW])
 def test_heads_learn_to_localise_what_only_the_image_shows(tmp_path: Path, head: Head) -> None:
     data = find_the_square(np.random.default_rng(0), episodes=150, length=12, image_size=24)
-    spec = TrainSpec(steps=300, batch=64, learning_rate=3e-3, chunk=10, width=8, hidden=64, shift_px=0, log_every=50, warmup_steps=10, threads=1, head=head)
+    spec = TrainSpec(
+        steps=300,
+        batch=64,
+        learning_rate=3e-3,
+        chunk=10,
+        width=8,
+        hidden=64,
+        shift_px=0,
+        log_every=50,
+        warmup_steps=10,
+        threads=1,
+        head=head,
+    )
     policy = load_policy(train([data], None, replace(spec, gripper_head=True), tmp_path))
     fresh = find_the_square(np.random.default_rng(1), episodes=50, length=12, image_size=24)
     starts = fresh.episode_start[:-1]
     chunk = policy.predict({c: v[starts] for c, v in fresh.images.items()}, fresh.state[starts])
     truth = fresh.action[starts + 9]
-    assert np.abs(chunk[:, 9, :2] - truth[:, :2]).mean() < 0.4 * np.abs(data.action[:, :2].mean(axis=0) - truth[:, :2]).mean()
+    assert (
+        np.abs(chunk[:, 9, :2] - truth[:, :2]).mean()
+        < 0.4 * np.abs(data.action[:, :2].mean(axis=0) - truth[:, :2]).mean()
+    )
 
 
 @pytest.mark.parametrize("head", [pytest.param(Head.MIP, marks=pytest.mark.slow), Head.FLOW])
@@ -115,15 +158,26 @@ train([table()], None, spec, Path({str(tmp_path / "cut")!r}), lambda r: os.kill(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (tmp_path / "cut/resume.pt").exists()
     spec = replace(TINY, head=head)
-    assert weights_of(train([table()], None, spec, tmp_path / "cut")) == weights_of(train([table()], None, spec, tmp_path / "whole"))
+    assert weights_of(train([table()], None, spec, tmp_path / "cut")) == weights_of(
+        train([table()], None, spec, tmp_path / "whole")
+    )
 
 
 def test_noise_and_times_are_a_function_of_seed_and_step() -> None:
     spec = replace(TINY, head=Head.FLOW, gripper_head=True)
     plan = make_plan([table()], None, spec)
-    source = BatchSource([table()], plan.training_rows, cameras=("front",), normaliser=plan.normaliser, chunk=4, counts=quotas([1.0], 4000, 2))
+    source = BatchSource(
+        [table()],
+        plan.training_rows,
+        cameras=("front",),
+        normaliser=plan.normaliser,
+        chunk=4,
+        counts=quotas([1.0], 4000, 2),
+    )
     plain = source.draw(replace(spec, batch=4000), 0)
-    one, same, later, other = (with_noise(plain, plan.architecture, FlowTime.BETA, *at) for at in ((0, 3), (0, 3), (0, 4), (1, 3)))
+    one, same, later, other = (
+        with_noise(plain, plan.architecture, FlowTime.BETA, *at) for at in ((0, 3), (0, 3), (0, 4), (1, 3))
+    )
     assert one.noise is not None
     assert one.time is not None
     assert one.noise.shape == (4000, 4, 2)
@@ -154,7 +208,8 @@ def test_nothing_past_the_end_of_an_episode_reaches_the_gradient(tmp_path: Path,
 
 def test_a_heavier_gripper_is_fitted_better(tmp_path: Path) -> None:
     light, heavy = (
-        TrainingRun([table()], make_plan([table()], None, s), s) for s in (replace(TINY, bf16=False), replace(TINY, bf16=False, gripper_weight=5.0))
+        TrainingRun([table()], make_plan([table()], None, s), s)
+        for s in (replace(TINY, bf16=False), replace(TINY, bf16=False, gripper_weight=5.0))
     )
     batch = light.draw()
     light._gradient(batch)
@@ -166,7 +221,16 @@ def test_a_heavier_gripper_is_fitted_better(tmp_path: Path) -> None:
 
 def test_specs_from_before_there_were_heads_ask_for_the_same(tmp_path: Path) -> None:
     stored = TrainSpec().to_json()
-    assert not set(stored) & {"head", "stem", "gripper_head", "flow_steps", "goal_input", "frozen", "adapter_rank", "adapter_parts"}
+    assert not set(stored) & {
+        "head",
+        "stem",
+        "gripper_head",
+        "flow_steps",
+        "goal_input",
+        "frozen",
+        "adapter_rank",
+        "adapter_parts",
+    }
     assert replace(TINY, head=Head.FLOW, frozen=("trunk",), init_from=tmp_path).to_json()["head"] == "flow"
     json.dumps(replace(TINY, head=Head.FLOW, frozen=("trunk",), init_from=tmp_path, adapter_rank=2).to_json())
 
@@ -197,7 +261,15 @@ def test_the_goal_of_a_sample_is_its_episodes_own_and_neither_noise_nor_dropout_
     data = two_goals()
     spec = replace(TINY, goal_input=True, proprioception_noise=1.0, proprioception_dropout=0.9)
     plan = make_plan([data], None, spec)
-    source = BatchSource([data], plan.training_rows, cameras=("front",), normaliser=plan.normaliser, chunk=4, counts=plan.counts, goals=plan.goal_columns)
+    source = BatchSource(
+        [data],
+        plan.training_rows,
+        cameras=("front",),
+        normaliser=plan.normaliser,
+        chunk=4,
+        counts=plan.counts,
+        goals=plan.goal_columns,
+    )
     drawn = source.draw(spec, 0)
     assert drawn.state.shape == (8, 5)
     assert set(map(tuple, drawn.state[:, 3:].tolist())) == {(0.0, 1.0), (1.0, 0.0)}
@@ -207,7 +279,10 @@ def test_the_goal_of_a_sample_is_its_episodes_own_and_neither_noise_nor_dropout_
 
 def test_goals_that_do_not_fit_are_refused_by_one_line(tmp_path: Path) -> None:
     spec = replace(TINY, goal_input=True)
-    told, plain = train([two_goals()], None, spec, tmp_path / "told"), train([table()], None, TINY, tmp_path / "plain")
+    told, plain = (
+        train([two_goals()], None, spec, tmp_path / "told"),
+        train([table()], None, TINY, tmp_path / "plain"),
+    )
     green = replace(two_goals(), goals=("blue", "green"))
     cases = {
         "do not name the task": ([table()], spec),
@@ -235,7 +310,12 @@ def test_frozen_parts_stay_and_the_others_move(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     parent = train([table()], None, TINY, tmp_path / "parent")
-    child = train([table(1)], None, replace(TINY, init_from=parent, frozen=("encoders", "proprioception")), tmp_path / "child")
+    child = train(
+        [table(1)],
+        None,
+        replace(TINY, init_from=parent, frozen=("encoders", "proprioception")),
+        tmp_path / "child",
+    )
     before, after = (load_file(p / "weights.safetensors") for p in (parent, child))
     for name, value in before.items():
         assert torch.equal(value, after[name]) == name.startswith(("encoders", "proprioception")), name
@@ -257,14 +337,23 @@ def test_adapters_are_merged_into_plain_weights_of_low_rank_difference(tmp_path:
     assert all(n.startswith(("trunk", "head", "denoiser")) and n.endswith("weight") for n in moved)
     for name in moved:
         assert torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-3) <= 2
-    assert load_policy(child).predict({c: v[:2] for c, v in table().images.items()}, table().state[:2]).shape == (2, 4, 3)
+    assert load_policy(child).predict(
+        {c: v[:2] for c, v in table().images.items()}, table().state[:2]
+    ).shape == (2, 4, 3)
 
 
 @pytest.mark.slow
 def test_merged_adapters_predict_what_the_adapted_network_did(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     parent = train([table()], None, TINY, tmp_path / "parent")
-    spec = replace(TINY, init_from=parent, adapter_rank=2, bf16=False, learning_rate=1e-2, adapter_parts=("encoders", "trunk", "head"))
+    spec = replace(
+        TINY,
+        init_from=parent,
+        adapter_rank=2,
+        bf16=False,
+        learning_rate=1e-2,
+        adapter_parts=("encoders", "trunk", "head"),
+    )
     run = TrainingRun([table(1)], make_plan([table(1)], None, spec), spec)
     for _ in range(3):
         run.advance(run.draw())
@@ -295,10 +384,14 @@ def test_a_run_with_adapters_goes_on_where_it_was_stopped(tmp_path: Path) -> Non
     with pytest.raises(Stop):
         train([table(1)], None, spec, tmp_path / "cut", interrupt)
     assert (tmp_path / "cut/resume.pt").exists()
-    assert weights_of(train([table(1)], None, spec, tmp_path / "cut")) == weights_of(train([table(1)], None, spec, tmp_path / "whole"))
+    assert weights_of(train([table(1)], None, spec, tmp_path / "cut")) == weights_of(
+        train([table(1)], None, spec, tmp_path / "whole")
+    )
 
 
-def test_requests_that_leave_nothing_to_train_or_name_no_part_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_leave_nothing_to_train_or_name_no_part_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parent = train([table()], None, TINY, tmp_path / "parent")
     network = read_card(parent).architecture.build()
     with pytest.raises(UsageError, match=r"no part 'encoder'; did you mean 'encoders'"):
@@ -326,8 +419,23 @@ from simgap.training import train
 for name, spec in (("l1", TINY), ("flow", replace(TINY, head=Head.FLOW))):
     train([table()], None, replace(spec, bf16=False), Path({str(tmp_path)!r}) / name)
 """)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(script),
+    ]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     for name, head in (("l1", Head.L1), ("flow", Head.FLOW)):
         alone = train([table()], None, replace(TINY, head=head, bf16=False), tmp_path / f"{name}-alone")
@@ -336,7 +444,9 @@ for name, spec in (("l1", TINY), ("flow", replace(TINY, head=Head.FLOW))):
         inputs = {c: v[:8] for c, v in table().images.items()}, table().state[:8]
         together, single = (load_policy(p).predict(*inputs) for p in (tmp_path / name, alone))
         np.testing.assert_allclose(together, single, atol=1e-2)
-        steps = [json.loads(line)["step"] for line in (tmp_path / name / "train.jsonl").read_text().splitlines()]
+        steps = [
+            json.loads(line)["step"] for line in (tmp_path / name / "train.jsonl").read_text().splitlines()
+        ]
         assert steps == [2, 4, 6]
 
 
@@ -372,9 +482,13 @@ def test_the_picture_of_the_loss_is_drawn_from_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(TrackerName))
-def test_trackers_get_the_rows_and_a_missing_one_is_one_line(monkeypatch: pytest.MonkeyPatch, name: TrackerName) -> None:
+def test_trackers_get_the_rows_and_a_missing_one_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: TrackerName
+) -> None:
     monkeypatch.setitem(sys.modules, str(name), None)
-    with pytest.raises(MachineError, match=f"{name} is not installed; pip install {name}, or leave out --track"):
+    with pytest.raises(
+        MachineError, match=f"{name} is not installed; pip install {name}, or leave out --track"
+    ):
         Tracker(name, project="p", run="r", config={})
     calls: list[tuple[str, object]] = []
     fake = types.ModuleType(str(name))

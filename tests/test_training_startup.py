@@ -40,14 +40,37 @@ def said(kind: type[SimgapError], do: Callable[[], object], *parts: str) -> None
 
 
 def in_ticks() -> VectorSpec:
-    return VectorSpec(dimensions=tuple(replace(d, unit=Unit.RAD) if not d.is_gripper else d for d in ACTION_SPEC.dimensions), rate_hz=ACTION_SPEC.rate_hz)
+    return VectorSpec(
+        dimensions=tuple(
+            replace(d, unit=Unit.RAD) if not d.is_gripper else d for d in ACTION_SPEC.dimensions
+        ),
+        rate_hz=ACTION_SPEC.rate_hz,
+    )
 
 
 def test_a_wrong_camera_name_names_both_lists(parent: Path, tmp_path: Path) -> None:
     renamed = table(images={"top": table().images["front"]})
-    said(ConventionError, lambda: train([renamed], None, replace(TINY, init_from=parent), tmp_path / "a"), "['front']", "['top']", "rename")
-    said(ConventionError, lambda: train([table(), renamed], None, TINY, tmp_path / "b"), "front", "top", "same cameras")
-    said(ConventionError, lambda: require_matches(load_policy(parent), ACTION_SPEC, STATE_SPEC, ("top",), 16), "['front']", "['top']", "rename or retrain")
+    said(
+        ConventionError,
+        lambda: train([renamed], None, replace(TINY, init_from=parent), tmp_path / "a"),
+        "['front']",
+        "['top']",
+        "rename",
+    )
+    said(
+        ConventionError,
+        lambda: train([table(), renamed], None, TINY, tmp_path / "b"),
+        "front",
+        "top",
+        "same cameras",
+    )
+    said(
+        ConventionError,
+        lambda: require_matches(load_policy(parent), ACTION_SPEC, STATE_SPEC, ("top",), 16),
+        "['front']",
+        "['top']",
+        "rename or retrain",
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -65,7 +88,13 @@ def test_a_convention_mismatch_names_the_joint_and_both_units(parent: Path, tmp_
 def test_a_policy_file_has_no_weights_to_train_on_from(tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
     file.write_text('{"kind": "openpi", "url": "ws://localhost:8000"}')
-    said(DataError, lambda: train([table()], None, replace(TINY, init_from=file), tmp_path / "out"), str(file), "is a file", "folder that `simgap train` wrote")
+    said(
+        DataError,
+        lambda: train([table()], None, replace(TINY, init_from=file), tmp_path / "out"),
+        str(file),
+        "is a file",
+        "folder that `simgap train` wrote",
+    )
 
 
 def edited(parent: Path, out: Path, change: Callable[[dict[str, object]], None]) -> Path:
@@ -88,33 +117,73 @@ def without_gripper(card: dict[str, object]) -> None:
     card["normaliser_hash"] = content_hash(normaliser)
 
 
-def test_a_missing_normaliser_key_names_the_file_what_is_there_and_what_is_not(parent: Path, tmp_path: Path) -> None:
+def test_a_missing_normaliser_key_names_the_file_what_is_there_and_what_is_not(
+    parent: Path, tmp_path: Path
+) -> None:
     short = edited(parent, tmp_path / "short", without_gripper)
-    said(DataError, lambda: load_policy(short), str(short / CARD), "['x.pos', 'y.pos', 'gripper.pos']", "lacks ['gripper.pos']", "restore")
-    said(DataError, lambda: train([table()], None, replace(TINY, init_from=short), tmp_path / "a"), "lacks ['gripper.pos']")
+    said(
+        DataError,
+        lambda: load_policy(short),
+        str(short / CARD),
+        "['x.pos', 'y.pos', 'gripper.pos']",
+        "lacks ['gripper.pos']",
+        "restore",
+    )
+    said(
+        DataError,
+        lambda: train([table()], None, replace(TINY, init_from=short), tmp_path / "a"),
+        "lacks ['gripper.pos']",
+    )
     gone = edited(parent, tmp_path / "gone", lambda card: card["normaliser"].pop("state"))  # type: ignore[attr-defined]
-    said(DataError, lambda: load_policy(gone), str(gone / CARD), "['action', 'method']", "['action', 'method', 'state']")
+    said(
+        DataError,
+        lambda: load_policy(gone),
+        str(gone / CARD),
+        "['action', 'method']",
+        "['action', 'method', 'state']",
+    )
 
 
 def test_data_that_are_not_finite_are_found_before_the_first_step(parent: Path, tmp_path: Path) -> None:
     action = table().action.copy()
     action[13, 1] = np.nan
     for spec in (TINY, replace(TINY, init_from=parent)):
-        said(DataError, lambda spec=spec: train([table(action=action)], None, spec, tmp_path / "a"), "1 of 24 rows", "'y.pos' of episode 2", "repair")
+        said(
+            DataError,
+            lambda spec=spec: train([table(action=action)], None, spec, tmp_path / "a"),
+            "1 of 24 rows",
+            "'y.pos' of episode 2",
+            "repair",
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_loss_that_is_not_finite_blames_the_rate_or_the_data(tmp_path: Path) -> None:
     wild = replace(TINY, steps=12, learning_rate=1e30, clip=1e30, warmup_steps=0)
-    said(DataError, lambda: train([table()], None, wild, tmp_path / "a"), "loss is nan at step", "learning rate is 1e+30", "try a third of the rate")
+    said(
+        DataError,
+        lambda: train([table()], None, wild, tmp_path / "a"),
+        "loss is nan at step",
+        "learning rate is 1e+30",
+        "try a third of the rate",
+    )
     assert not (tmp_path / "a" / CARD).exists()
 
 
-def test_a_checkpoint_of_another_env_is_refused_though_the_conventions_agree(parent: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_env_is_refused_though_the_conventions_agree(
+    parent: Path, tmp_path: Path
+) -> None:
     assert read_card(parent).training["envs"] == ["arm-pick"]
     policy = load_policy(parent)
     require_env(policy.envs, "arm-pick")
-    said(UsageError, lambda: require_env(policy.envs, "arm-place"), "arm-pick", "arm-place", "--env arm-pick", "or train on episodes of arm-place")
+    said(
+        UsageError,
+        lambda: require_env(policy.envs, "arm-place"),
+        "arm-pick",
+        "arm-place",
+        "--env arm-pick",
+        "or train on episodes of arm-place",
+    )
     recorded = train([table()], None, TINY, tmp_path / "recorded")
     require_env(load_policy(recorded).envs, "arm-place")
 
@@ -124,8 +193,16 @@ def test_a_checkpoint_of_another_robot_is_refused_by_rollouts_naming_both(parent
     said(ConventionError, lambda: run_rollouts(spec, workers=0), "policy", "env car-goal")
 
 
-def test_an_executor_that_the_head_cannot_serve_is_refused_before_training(parent: Path, tmp_path: Path) -> None:
+def test_an_executor_that_the_head_cannot_serve_is_refused_before_training(
+    parent: Path, tmp_path: Path
+) -> None:
     for spec in (TINY, replace(TINY, init_from=parent)):
         asked = replace(spec, executor="real_time(2, delay=1)")
-        said(UsageError, lambda asked=asked: train([table()], None, asked, tmp_path / "a"), "real_time(2, delay=1)", "kind l1", "--head flow")
+        said(
+            UsageError,
+            lambda asked=asked: train([table()], None, asked, tmp_path / "a"),
+            "real_time(2, delay=1)",
+            "kind l1",
+            "--head flow",
+        )
     assert not list(tmp_path.iterdir())

@@ -35,14 +35,19 @@ def test_a_signal_in_the_middle_of_a_step_ends_after_it_and_the_same_request_end
         return advance(run, batch)
 
     monkeypatch.setattr(TrainingRun, "advance", hit)
-    with pytest.raises(Stopped, match=f"step {at} of 12 is saved, and the same command goes on from there") as caught:
+    with pytest.raises(
+        Stopped, match=f"step {at} of 12 is saved, and the same command goes on from there"
+    ) as caught:
         train([table()], None, TINY, tmp_path / "cut")
     assert caught.value.exit_code == 128 + number
     assert signal.getsignal(number) is handler
     assert not (tmp_path / "cut/card.json").exists()
     monkeypatch.undo()
     assert weights_of(train([table()], None, TINY, tmp_path / "cut")) == weights_of(whole)
-    steps = [[json.loads(line)["step"] for line in (tmp_path / name / "train.jsonl").read_text().splitlines()] for name in ("cut", "whole")]
+    steps = [
+        [json.loads(line)["step"] for line in (tmp_path / name / "train.jsonl").read_text().splitlines()]
+        for name in ("cut", "whole")
+    ]
     assert steps[0] == steps[1]
 
 
@@ -60,13 +65,46 @@ def test_control_c_in_train_saves_on_the_way_out_and_the_same_command_goes_on(
     tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "picks"
-    assert main(["generate", "arm-pick", "-n", "8", "--size", "48", "--workers", "0", "--out", str(data), "--quiet"]) == 0
-    steps = ["--steps", "200", "--batch", "8", "--width", "8", "--hidden", "16", "--threads", "1", "--log-every", "2"]
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "8",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--out",
+                str(data),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    steps = [
+        "--steps",
+        "200",
+        "--batch",
+        "8",
+        "--width",
+        "8",
+        "--hidden",
+        "16",
+        "--threads",
+        "1",
+        "--log-every",
+        "2",
+    ]
     words = ["train", str(data), *steps, "--checkpoint-every", "1000", "--force"]
     assert main([*words, "--out", str(tmp_path / "whole"), "--quiet"]) == 0
     out = tmp_path / "cut"
     process = subprocess.Popen(
-        [sys.executable, "-m", "simgap", *words, "--out", str(out), "--quiet"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "simgap", *words, "--out", str(out), "--quiet"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     log = out / "train.jsonl"
     _until(lambda: log.exists() and len(log.read_text().splitlines()) >= 3, process)
@@ -102,9 +140,26 @@ except KeyboardInterrupt as stopped:
 """)
 
     def team(name: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), str(tmp_path / name), "150"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            str(script),
+            str(tmp_path / name),
+            "150",
+        ]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
 
     whole = team("whole")
     assert whole.wait(timeout=200) == 0, whole.communicate()

@@ -28,7 +28,9 @@ class FakeRobot:
     evidence = EvidenceKind.SURROGATE
     cameras = ("front", "wrist")
 
-    def __init__(self, *, multiplier: float = 1.0, fault_at: int | None = None, horizon_steps: int = 80) -> None:
+    def __init__(
+        self, *, multiplier: float = 1.0, fault_at: int | None = None, horizon_steps: int = 80
+    ) -> None:
         self.env = blind(horizon_steps=horizon_steps)
         self.action_spec, self.state_spec = self.env.action_spec, self.env.state_spec
         self.multiplier = np.array([multiplier, 1, 1, 1, 1, 1], dtype=np.float32)
@@ -44,7 +46,12 @@ class FakeRobot:
         if self.steps == self.fault_at:
             raise TrialFault("front camera froze: its frame is 0.30 s old")
         images = {c: self.obs[c] for c in self.cameras}
-        return RobotObservation(images=images, state=self.obs["state"], time_s=self.steps / 20, frame_age_s=dict.fromkeys(self.cameras, 0.02))
+        return RobotObservation(
+            images=images,
+            state=self.obs["state"],
+            time_s=self.steps / 20,
+            frame_age_s=dict.fromkeys(self.cameras, 0.02),
+        )
 
     def act(self, action: NDArray[np.float32]) -> AppliedAction:
         if not np.isfinite(action).all():
@@ -74,7 +81,9 @@ class Script:
         self.action_spec, self.state_spec, self.action = env.action_spec, env.state_spec, action
         self.asked = 0
 
-    def predict(self, images: dict[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: dict[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         self.asked += 1
         assert all(images[c].shape == (1, SIZE, SIZE, 3) for c in self.cameras)
         return np.tile(self.action, (1, self.chunk, 1))
@@ -136,7 +145,12 @@ def test_commands_are_corrected_on_their_way_and_logged_as_sent() -> None:
 
 def test_an_executor_carries_nothing_from_one_trial_to_the_next() -> None:
     policy = Script()
-    episodes = [run_trial(FakeRobot(horizon_steps=6), policy, parse_executor("whole_chunk"), START, task="t", max_steps=50)[1] for _ in range(2)]
+    episodes = [
+        run_trial(
+            FakeRobot(horizon_steps=6), policy, parse_executor("whole_chunk"), START, task="t", max_steps=50
+        )[1]
+        for _ in range(2)
+    ]
     assert policy.asked == 4
     assert all(e is not None and e.extras["chunk_age"][0] == 0 for e in episodes)
 
@@ -164,7 +178,8 @@ def test_a_replay_that_ends_sooner_than_its_log_ends_there(recorded: NDArray[np.
     assert outcome == Outcome.success()
     assert episode is not None
     assert len(episode) == len(recorded)
-    assert (np.diff(episode.time_s) > 0).all()  # frames after the end would repeat the last one: the store refuses them
+    # frames after the end would repeat the last one: the store refuses them
+    assert (np.diff(episode.time_s) > 0).all()
 
 
 def test_a_replay_on_a_turned_joint_fails(recorded: NDArray[np.float32]) -> None:
@@ -196,16 +211,22 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def replay_plan(logged: Path) -> TrialPlan:
     conditions = conditions_of(open_dataset(logged), range(3), PLACEMENT_FACTORS)
     robot = SurrogateSpec(env="arm-pick", image_size=SIZE, seed=7, gap="none")
-    return TrialPlan(name="replays", robot=robot, conditions=conditions, task="pick up the red cube", replay_of=logged)
+    return TrialPlan(
+        name="replays", robot=robot, conditions=conditions, task="pick up the red cube", replay_of=logged
+    )
 
 
 def test_conditions_hold_seed_and_placements_and_nothing_hidden(logged: Path) -> None:
     for start in conditions_of(open_dataset(logged), [0, 2], PLACEMENT_FACTORS):
         assert set(start.placements) == set(PLACEMENT_FACTORS)
-        assert dict(start.placements) == pytest.approx({n: condition(start.seed)[n] for n in PLACEMENT_FACTORS})
+        assert dict(start.placements) == pytest.approx(
+            {n: condition(start.seed)[n] for n in PLACEMENT_FACTORS}
+        )
 
 
-def test_replays_on_a_surrogate_without_a_gap_follow_the_log_and_end_alike(replay_plan: TrialPlan, logged: Path, tmp_path: Path) -> None:
+def test_replays_on_a_surrogate_without_a_gap_follow_the_log_and_end_alike(
+    replay_plan: TrialPlan, logged: Path, tmp_path: Path
+) -> None:
     results = run_trials(replay_plan, tmp_path / "log", workers=0)
     assert [r.index for r in results] == [0, 1, 2]
     assert sum(r.outcome.is_success for r in results) >= 2
@@ -218,7 +239,9 @@ def test_replays_on_a_surrogate_without_a_gap_follow_the_log_and_end_alike(repla
     assert log.spec.stamp.fields["evidence"] == "surrogate"
 
 
-def test_a_batch_stopped_in_the_middle_goes_on_and_a_worker_process_gives_the_same_log(replay_plan: TrialPlan, tmp_path: Path) -> None:
+def test_a_batch_stopped_in_the_middle_goes_on_and_a_worker_process_gives_the_same_log(
+    replay_plan: TrialPlan, tmp_path: Path
+) -> None:
     class Stop(Exception):
         pass
 
@@ -246,9 +269,17 @@ def test_a_plan_without_policy_or_dataset_is_refused(replay_plan: TrialPlan, tmp
         run_trials(replace(replay_plan, replay_of=None), tmp_path / "log", workers=0)
 
 
-def test_trials_of_a_policy_are_logged_with_its_executor_and_the_seal(replay_plan: TrialPlan, tmp_path: Path) -> None:
+def test_trials_of_a_policy_are_logged_with_its_executor_and_the_seal(
+    replay_plan: TrialPlan, tmp_path: Path
+) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "policy", episodes=1)
-    plan = replace(replay_plan, replay_of=None, checkpoint=checkpoint, executor="ensemble(0.1)", conditions=replay_plan.conditions[:2])
+    plan = replace(
+        replay_plan,
+        replay_of=None,
+        checkpoint=checkpoint,
+        executor="ensemble(0.1)",
+        conditions=replay_plan.conditions[:2],
+    )
     results = run_trials(plan, tmp_path / "log", workers=0)
     assert len(results) == 2
     fields = open_dataset(tmp_path / "log").spec.stamp.fields

@@ -56,7 +56,24 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canary]:
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("data") / "picks"
-    assert main(["generate", "arm-pick", "-n", "2", "--size", "48", "--workers", "0", "--out", str(out), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "2",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--out",
+                str(out),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return out
 
 
@@ -68,17 +85,37 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def policy_fields(kind: str, **fields: Any) -> dict[str, Any]:
     """Return a policy file of a kind, as far as it is read before anything is run."""
     common = {"schema": 1, "kind": kind, "image_size": 48, "chunk": 1, "env": "arm-pick"}
-    server = {"url": "ws://127.0.0.1:9", "state": "state", "prompt": "prompt", "weights": "none", "connect_timeout_s": 0.2}
+    server = {
+        "url": "ws://127.0.0.1:9",
+        "state": "state",
+        "prompt": "prompt",
+        "weights": "none",
+        "connect_timeout_s": 0.2,
+    }
     own: Mapping[str, Mapping[str, Any]] = {
         "openpi": {**server, "images": {"front": "observation/image"}},
         "vla-eval": {**server, "images": {"front": "image"}},
         "openvla": {"model": "model", "camera": "front", "unnorm_key": "bridge_orig"},
-        "lerobot": {"checkpoint": "saved", "execution": "theirs", "images": {"front": "observation.images.top"}, "start_timeout_s": 5},
+        "lerobot": {
+            "checkpoint": "saved",
+            "execution": "theirs",
+            "images": {"front": "observation.images.top"},
+            "start_timeout_s": 5,
+        },
     }
     return {**common, **own[kind], **fields}
 
 
-POLICY_VERBS = (["screen"], ["trial"], ["select"], ["study", "execution"], ["data", "check"], ["data", "info"], ["report"], ["train"])
+POLICY_VERBS = (
+    ["screen"],
+    ["trial"],
+    ["select"],
+    ["study", "execution"],
+    ["data", "check"],
+    ["data", "info"],
+    ["report"],
+    ["train"],
+)
 DATA_VERBS = (
     ["data", "check"],
     ["data", "info"],
@@ -100,10 +137,14 @@ def ask(*words: str | Path, code: Path | None = None) -> int:
 
 @pytest.mark.parametrize("verb", POLICY_VERBS, ids=" ".join)
 @pytest.mark.parametrize("kind", ["openpi", "vla-eval", "openvla", "lerobot"])
-def test_no_verb_runs_what_a_policy_file_names(kind: str, verb: list[str], canary: Canary, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_verb_runs_what_a_policy_file_names(
+    kind: str, verb: list[str], canary: Canary, capfd: pytest.CaptureFixture[str]
+) -> None:
     save_checkpoint(canary.folder / "saved")
     (canary.folder / "model").mkdir()
-    (canary.folder / "model" / "config.json").write_text(json.dumps({"auto_map": {"AutoModelForVision2Seq": "simgap_canary.make"}}))
+    (canary.folder / "model" / "config.json").write_text(
+        json.dumps({"auto_map": {"AutoModelForVision2Seq": "simgap_canary.make"}})
+    )
     (canary.folder / ".venv-compat" / "bin").mkdir(parents=True)
     (canary.folder / ".venv-compat" / "bin" / "python").symlink_to(canary.program)
     file = canary.folder / "policy.json"
@@ -111,7 +152,11 @@ def test_no_verb_runs_what_a_policy_file_names(kind: str, verb: list[str], canar
     variants = [
         plain,
         {**plain, "env": MAKER},
-        {**plain, "trust_remote_code": True} if kind == "openvla" else {**plain, "python": str(canary.program)},
+        (
+            {**plain, "trust_remote_code": True}
+            if kind == "openvla"
+            else {**plain, "python": str(canary.program)}
+        ),
         {**plain, "url": "file:///etc/passwd", "api_key_variable": "HOME"},
         *({**plain, name: MAKER} for name, value in plain.items() if isinstance(value, str)),
         {**everywhere(plain, MAKER), "kind": kind},
@@ -140,17 +185,23 @@ def test_an_env_named_by_a_policy_file_is_refused_with_the_command_that_allows_i
     assert canary.sang
 
 
-def test_a_python_named_by_a_policy_file_is_started_only_with_the_flag_or_once_the_file_is_trusted(canary: Canary, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_python_named_by_a_policy_file_is_started_only_with_the_flag_or_once_the_file_is_trusted(
+    canary: Canary, capfd: pytest.CaptureFixture[str]
+) -> None:
     save_checkpoint(canary.folder / "saved")
     file = canary.folder / "policy.json"
     state = [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]
     spec = {"rate_hz": 10, "dimensions": state}
-    fields = policy_fields("lerobot", env=..., action_spec=spec, state_spec=spec, image_size=16, python=str(canary.program))
+    fields = policy_fields(
+        "lerobot", env=..., action_spec=spec, state_spec=spec, image_size=16, python=str(canary.program)
+    )
     fields["images"] = {"front": "observation.images.top"}
     file.write_text(json.dumps({k: v for k, v in fields.items() if v is not ...}))
     assert ask("screen", file) == 2
     said = capfd.readouterr().err
-    assert all(words in said for words in (str(file), str(canary.program), "SIMGAP_LEROBOT_PYTHON", "--allow-code"))
+    assert all(
+        words in said for words in (str(file), str(canary.program), "SIMGAP_LEROBOT_PYTHON", "--allow-code")
+    )
     assert not canary.sang
     ask("screen", file, "--allow-code")
     assert canary.sang
@@ -167,7 +218,10 @@ def test_a_python_that_lies_in_the_current_folder_is_not_started(canary: Canary)
     (canary.folder / ".venv-compat" / "bin").mkdir(parents=True)
     (canary.folder / ".venv-compat" / "bin" / "python").symlink_to(canary.program)
     file = canary.folder / "policy.json"
-    spec = {"rate_hz": 10, "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]}
+    spec = {
+        "rate_hz": 10,
+        "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")],
+    }
     images = {"front": "observation.images.top"}
     fields = policy_fields("lerobot", images=images, action_spec=spec, state_spec=spec, image_size=16)
     file.write_text(json.dumps({k: v for k, v in fields.items() if k != "env"}))
@@ -182,19 +236,44 @@ def test_a_python_that_lies_in_the_current_folder_is_not_started(canary: Canary)
 @pytest.mark.parametrize(
     ("type_", "step", "says"),
     [
-        ("act", {"class": "simgap_canary.make", "config": {}}, r"policy_preprocessor.json names a class to import and call: 'simgap_canary.make'"),
-        ("act", {"registry_name": "action_tokenizer_processor", "config": {"action_tokenizer_name": "here"}}, "a step with trust_remote_code"),
-        ("act", {"registry_name": "device_processor", "config": {"trust_remote_code": True}}, "a step with trust_remote_code"),
+        (
+            "act",
+            {"class": "simgap_canary.make", "config": {}},
+            r"policy_preprocessor.json names a class to import and call: 'simgap_canary.make'",
+        ),
+        (
+            "act",
+            {"registry_name": "action_tokenizer_processor", "config": {"action_tokenizer_name": "here"}},
+            "a step with trust_remote_code",
+        ),
+        (
+            "act",
+            {"registry_name": "device_processor", "config": {"trust_remote_code": True}},
+            "a step with trust_remote_code",
+        ),
         ("act", "simgap_canary.make", "a class to import and call"),
-        ("pi0_fast", {"registry_name": "device_processor", "config": {}}, "config.json names a policy type that may run code out of its config: 'pi0_fast'"),
+        (
+            "pi0_fast",
+            {"registry_name": "device_processor", "config": {}},
+            "config.json names a policy type that may run code out of its config: 'pi0_fast'",
+        ),
     ],
 )
 def test_what_a_lerobot_folder_names_is_not_run(type_: str, step: Any, says: str, canary: Canary) -> None:
     saved = save_checkpoint(canary.folder / "saved", type=type_)
     (saved / "policy_preprocessor.json").write_text(json.dumps({"steps": [step]}))
     file = canary.folder / "policy.json"
-    spec = {"rate_hz": 10, "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]}
-    fields = policy_fields("lerobot", images={"front": "observation.images.top"}, action_spec=spec, state_spec=spec, image_size=16)
+    spec = {
+        "rate_hz": 10,
+        "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")],
+    }
+    fields = policy_fields(
+        "lerobot",
+        images={"front": "observation.images.top"},
+        action_spec=spec,
+        state_spec=spec,
+        image_size=16,
+    )
     file.write_text(json.dumps({k: v for k, v in fields.items() if k != "env"}))
     with pytest.raises(UntrustedError, match=says):
         open_policy(file)
@@ -205,16 +284,23 @@ def test_a_module_named_by_an_adapter_is_not_imported(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_bytes(b"")
     (tmp_path / "model" / "config.json").write_text("{}")
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"megatron_config": {"a": 1}, "megatron_core": "simgap_canary"}))
+    (tmp_path / "adapter" / "adapter_config.json").write_text(
+        json.dumps({"megatron_config": {"a": 1}, "megatron_core": "simgap_canary"})
+    )
     with pytest.raises(UntrustedError, match="'simgap_canary'"):
         LoadSpec(model=tmp_path / "model", adapter=tmp_path / "adapter").require_safe()
-    for kernels in ({"attn_implementation": "somebody/kernel"}, {"text_config": {"_attn_implementation": {"": "somebody/kernel"}}}):
+    for kernels in (
+        {"attn_implementation": "somebody/kernel"},
+        {"text_config": {"_attn_implementation": {"": "somebody/kernel"}}},
+    ):
         (tmp_path / "model" / "config.json").write_text(json.dumps(kernels))
         with pytest.raises(UntrustedError, match="code to fetch"):
             LoadSpec(model=tmp_path / "model").require_safe()
 
 
-def test_a_secret_goes_only_to_this_machine_unless_it_was_made_for_simgap(tmp_path: Path, canary: Canary) -> None:
+def test_a_secret_goes_only_to_this_machine_unless_it_was_made_for_simgap(
+    tmp_path: Path, canary: Canary
+) -> None:
     file = canary.folder / "policy.json"
     for url, variable, is_refused in (
         ("wss://elsewhere.invalid", "AWS_SECRET_ACCESS_KEY", True),
@@ -230,11 +316,24 @@ def test_a_secret_goes_only_to_this_machine_unless_it_was_made_for_simgap(tmp_pa
 
 @pytest.mark.parametrize("verb", DATA_VERBS, ids=" ".join)
 def test_no_verb_runs_what_a_dataset_names(
-    verb: list[str], dataset: Path, canary: Canary, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    verb: list[str],
+    dataset: Path,
+    canary: Canary,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("simgap.pixelfloor.floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(UsageError("far enough")))
-    files = [dataset / "meta" / "simgap.json", dataset / "meta" / "info.json", dataset / "meta" / "stats.json"]
-    changes: list[tuple[Path, Callable[[Any], Any]]] = [(files[0], lambda v: everywhere(v, MAKER, old="arm-pick"))]
+    monkeypatch.setattr(
+        "simgap.pixelfloor.floor.search_floor",
+        lambda *_, **__: (_ for _ in ()).throw(UsageError("far enough")),
+    )
+    files = [
+        dataset / "meta" / "simgap.json",
+        dataset / "meta" / "info.json",
+        dataset / "meta" / "stats.json",
+    ]
+    changes: list[tuple[Path, Callable[[Any], Any]]] = [
+        (files[0], lambda v: everywhere(v, MAKER, old="arm-pick"))
+    ]
     changes += [(f, lambda v: everywhere(v, MAKER)) for f in files if f.exists()]
     for file, change in changes:
         with planted(file, change):
@@ -243,8 +342,12 @@ def test_no_verb_runs_what_a_dataset_names(
         assert not canary.sang, (verb, file)
 
 
-@pytest.mark.parametrize("verb", [["trial", "-n", "1", "--workers", "0", "--replay"], ["pixels"]], ids=" ".join)
-def test_an_env_named_by_a_dataset_is_made_with_the_flag(verb: list[str], dataset: Path, canary: Canary, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [["trial", "-n", "1", "--workers", "0", "--replay"], ["pixels"]], ids=" ".join
+)
+def test_an_env_named_by_a_dataset_is_made_with_the_flag(
+    verb: list[str], dataset: Path, canary: Canary, capfd: pytest.CaptureFixture[str]
+) -> None:
     with planted(dataset / "meta" / "simgap.json", lambda v: everywhere(v, MAKER, old="arm-pick")):
         assert ask(*verb, dataset) == 2
         said = capfd.readouterr().err
@@ -255,8 +358,12 @@ def test_an_env_named_by_a_dataset_is_made_with_the_flag(verb: list[str], datase
     assert canary.sang
 
 
-def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    result: Any = SimpleNamespace(spec=SimpleNamespace(env=MAKER), diagnosis=SimpleNamespace(cause="policy_weak"), plan=object())
+def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(
+    canary: Canary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result: Any = SimpleNamespace(
+        spec=SimpleNamespace(env=MAKER), diagnosis=SimpleNamespace(cause="policy_weak"), plan=object()
+    )
     monkeypatch.setattr("simgap.loop.store.load_run", lambda *_, **__: result)
     assert ask("target", canary.folder) == 2
     with pytest.raises(UntrustedError, match=r"run\.json"):
@@ -271,9 +378,16 @@ def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(canary: Canary, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [["screen", "-n", "1"], ["trial", "-n", "1"], ["select"], ["study", "execution"]], ids=" ".join)
-def test_no_verb_runs_what_the_card_of_a_checkpoint_names(verb: list[str], checkpoint: Path, canary: Canary) -> None:
-    for change in (lambda v: {**v, "training": {**v["training"], "envs": [MAKER]}}, lambda v: everywhere(v, MAKER)):
+@pytest.mark.parametrize(
+    "verb", [["screen", "-n", "1"], ["trial", "-n", "1"], ["select"], ["study", "execution"]], ids=" ".join
+)
+def test_no_verb_runs_what_the_card_of_a_checkpoint_names(
+    verb: list[str], checkpoint: Path, canary: Canary
+) -> None:
+    for change in (
+        lambda v: {**v, "training": {**v["training"], "envs": [MAKER]}},
+        lambda v: everywhere(v, MAKER),
+    ):
         with planted(checkpoint / "card.json", change):
             ask(*verb, checkpoint, "--workers", "0")
         assert not canary.sang
@@ -308,7 +422,10 @@ def test_nothing_is_unpickled(canary: Canary, dataset: Path, tmp_path: Path) -> 
     assert not canary.sang
     file = next((dataset / "data").rglob("*.parquet"))
     before, table = file.read_bytes(), pq.read_table(file)
-    marks = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(bomb)}
+    marks = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(bomb),
+    }
     canary.mark.unlink(missing_ok=True)
     fields = [pa.field(f.name, f.type, metadata=marks) for f in table.schema]
     pq.write_table(pa.table(table.columns, schema=pa.schema(fields, metadata=table.schema.metadata)), file)
@@ -364,7 +481,9 @@ def test_added_code_that_has_changed_is_refused_until_it_is_added_again(canary: 
     assert canary.sang
 
 
-def test_an_entry_without_a_hash_and_a_module_in_another_place_make_nothing(canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_without_a_hash_and_a_module_in_another_place_make_nothing(
+    canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     makers_file().parent.mkdir(parents=True)
     makers_file().write_text(json.dumps({"slider": {"maker": MAKER, "folder": str(canary.folder)}}))
     with pytest.raises(UntrustedError, match="without a hash"):
@@ -399,13 +518,17 @@ def _maker_of_slider(_: None) -> Callable[[int], str]:
     return lambda size: make_env("slider", image_size=size, render=False).name
 
 
-def test_a_worker_is_sent_the_decision_and_makes_none(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_sent_the_decision_and_makes_none(
+    canary: Canary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = maker_at(MAKER, canary.folder)
     trust = Trust(makers=(replace(entry, name="slider"),))
     found: list[str] = []
     with granted(trust):
         run_tasks(_maker_of_slider, (None,), [16], workers=1, on_result=found.append)
-        assert Trust.from_json(json.loads(json.dumps(current().to_json()))) == current() or current().is_complete
+        assert (
+            Trust.from_json(json.loads(json.dumps(current().to_json()))) == current() or current().is_complete
+        )
     assert found == ["slider"]
     assert canary.sang
     with pytest.raises(SimgapError, match="unknown env 'slider'"):
@@ -414,13 +537,26 @@ def test_a_worker_is_sent_the_decision_and_makes_none(canary: Canary, monkeypatc
 
 @pytest.mark.slow
 def test_what_lies_in_the_current_folder_is_not_imported_by_what_we_start(canary: Canary) -> None:
-    for name in ("numpy", "mujoco", "pickle", "json", "argparse", "simgap_other", "ctypes", "multiprocessing", "threading"):
-        (canary.folder / f"{name}.py").write_text(f"open({str(canary.mark)!r}, 'w').write('{name}')\nraise SystemExit(9)\n")
+    for name in (
+        "numpy",
+        "mujoco",
+        "pickle",
+        "json",
+        "argparse",
+        "simgap_other",
+        "ctypes",
+        "multiprocessing",
+        "threading",
+    ):
+        (canary.folder / f"{name}.py").write_text(
+            f"open({str(canary.mark)!r}, 'w').write('{name}')\nraise SystemExit(9)\n"
+        )
     code = (
-        "from simgap.compute.machine import require_offscreen; require_offscreen()\n"
-        "from simgap.robots.surrogate import SurrogateRobot; SurrogateRobot(env='arm-pick', image_size=48, seed=0, gap='none').close()\n"
-        "from simgap.compute.workers import run_tasks\nimport functools, operator\n"
-        "if __name__ == '__main__': run_tasks(functools.partial, (operator.neg,), [1], workers=1, on_result=print)\n"
+        "from simgap.compute.machine import require_offscreen; require_offscreen()\nfrom"
+        " simgap.robots.surrogate import SurrogateRobot; SurrogateRobot(env='arm-pick', image_size=48,"
+        " seed=0, gap='none').close()\nfrom simgap.compute.workers import run_tasks\nimport functools,"
+        " operator\nif __name__ == '__main__': run_tasks(functools.partial, (operator.neg,), [1], workers=1,"
+        " on_result=print)\n"
     )
     (canary.folder.parent / "job.py").write_text(code)
     done = subprocess.run(

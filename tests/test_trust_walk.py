@@ -36,7 +36,20 @@ NAMES_A_FILE = {"--map", "--episodes"}
 X, OUT, OUT_JSON = object(), object(), object()
 """In a walk: the path of what is tried, and a path to write to."""
 
-_SWEEP = ["arm-pick", "light_intensity", "--low", "0.5", "--high", "1", "--points", "2", "-n", "1", "--workers", "0"]
+_SWEEP = [
+    "arm-pick",
+    "light_intensity",
+    "--low",
+    "0.5",
+    "--high",
+    "1",
+    "--points",
+    "2",
+    "-n",
+    "1",
+    "--workers",
+    "0",
+]
 _CONVERT = ["--task", "x", "--workers", "0", "--out", OUT]
 _STUDY = ["-n", "1", "--workers", "0", "--out", OUT]
 _TRAIN = ["--steps", "1", "--threads", "1", "--out", OUT]
@@ -73,7 +86,20 @@ WALKS: dict[str, list[Any]] = {
     "target PATH": [X],
     "report PATH": [X, "--out", OUT],
     "study execution PATH": [X, "--executors", "latest", "--latencies", "0", "--bugs", "none", *_STUDY],
-    "study selection PATH": [X, "--trainings", "1", "--checkpoints", "3", "--steps", "3", "--select-n", "1", "--threads", "1", *_STUDY],
+    "study selection PATH": [
+        X,
+        "--trainings",
+        "1",
+        "--checkpoints",
+        "3",
+        "--steps",
+        "3",
+        "--select-n",
+        "1",
+        "--threads",
+        "1",
+        *_STUDY,
+    ],
     "envs sweep --checkpoint": [*_SWEEP, "--checkpoint", X],
     "ledger verify PATH": [X],
     "ledger show PATH": [X],
@@ -82,7 +108,9 @@ WALKS: dict[str, list[Any]] = {
 """Every place of the command line where a file or folder is named to be read, and a command that comes to read it."""
 
 
-def _leaves(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+def _leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
     below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     if not below:
         yield words, parser
@@ -100,7 +128,11 @@ def places() -> dict[str, argparse.Action]:
         for words, leaf in _leaves(parser, (verb,)):
             for action in leaf._actions:
                 option = max(action.option_strings, default="")
-                is_path = action.type is Path or option in NAMES_A_FILE or (words == ("pixels",) and action.type is EnvName and not option)
+                is_path = (
+                    action.type is Path
+                    or option in NAMES_A_FILE
+                    or (words == ("pixels",) and action.type is EnvName and not option)
+                )
                 if is_path and option not in WRITTEN:
                     found[" ".join([*words, option or "PATH"])] = action
     return found
@@ -122,7 +154,11 @@ def test_every_option_of_text_that_might_name_a_file_was_thought_of() -> None:
         parser = VerbParser(prog=verb)
         load_verb(verb).add_arguments(parser)
         for _, leaf in _leaves(parser, (verb,)):
-            found |= {max(a.option_strings) for a in leaf._actions if a.option_strings and a.type is None and a.nargs != 0 and a.choices is None}
+            found |= {
+                max(a.option_strings)
+                for a in leaf._actions
+                if a.option_strings and a.type is None and a.nargs != 0 and a.choices is None
+            }
     assert found - known == set()
 
 
@@ -143,7 +179,9 @@ def _policy(kind: str) -> Kind:
     def build(folder: Path) -> None:
         save_checkpoint(folder / "saved")
         (folder / "model").mkdir()
-        (folder / "model" / "config.json").write_text(json.dumps({"auto_map": {"AutoModelForVision2Seq": "simgap_canary.make"}}))
+        (folder / "model" / "config.json").write_text(
+            json.dumps({"auto_map": {"AutoModelForVision2Seq": "simgap_canary.make"}})
+        )
         (folder / "policy.json").write_text(json.dumps(policy_fields(kind)))
 
     return Kind(build=build, root="policy.json")
@@ -153,9 +191,20 @@ def _run(folder: Path) -> None:
     """A run that ended at its ledger: enough for what is read first; whole runs are walked in the tests of the loop."""
     ranges = {"name": "nominal", "ranges": {}}
     with Ledger(folder / "ledger.db") as ledger:
-        ledger.append("commitment", {"seal_sha256": "0" * 64, "spec": SPEC.to_json(), "ranges": ranges}, key="seal")
+        ledger.append(
+            "commitment", {"seal_sha256": "0" * 64, "spec": SPEC.to_json(), "ranges": ranges}, key="seal"
+        )
         head = ledger.head_text
-    run = {"schema": 1, "spec": SPEC.to_json(), "ranges": ranges, "first": {}, "second": None, "replays": None, "diagnosis": None, "plan": None}
+    run = {
+        "schema": 1,
+        "spec": SPEC.to_json(),
+        "ranges": ranges,
+        "first": {},
+        "second": None,
+        "replays": None,
+        "diagnosis": None,
+        "plan": None,
+    }
     (folder / "run.json").write_text(json.dumps({**run, "seal": "0" * 64, "gap": None, "ledger_head": head}))
 
 
@@ -173,9 +222,15 @@ KINDS: dict[str, Kind] = {
     "lerobot checkpoint": Kind(build=lambda f: save_checkpoint(f / "saved"), root="saved"),
     **{f"policy file {kind}": _policy(kind) for kind in ("openpi", "vla-eval", "openvla", "lerobot")},
     "convention": Kind(
-        build=lambda f: (f / "spec.json").write_text(json.dumps({"rate_hz": 10, "dimensions": [{"name": "a.pos", "unit": "deg"}]})), root="spec.json"
+        build=lambda f: (f / "spec.json").write_text(
+            json.dumps({"rate_hz": 10, "dimensions": [{"name": "a.pos", "unit": "deg"}]})
+        ),
+        root="spec.json",
     ),
-    "labels": Kind(build=lambda f: (f / "labels.csv").write_text("episode,frame,x_m,y_m\n" + "0,1,0.1,0.2\n" * 12), root="labels.csv"),
+    "labels": Kind(
+        build=lambda f: (f / "labels.csv").write_text("episode,frame,x_m,y_m\n" + "0,1,0.1,0.2\n" * 12),
+        root="labels.csv",
+    ),
     "run": Kind(build=_run),
     "ledger": Kind(build=lambda f: write_ledger(f / "ledger.db")),
 }
@@ -186,16 +241,42 @@ _HONEST: dict[str, Path] = {}
 def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What a command needs beside the file with the canary."""
     folder = tmp_path_factory.mktemp("honest")
-    assert main(["generate", "arm-pick", "-n", "2", "--size", "48", "--workers", "0", "--out", str(folder / "data"), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "arm-pick",
+                "-n",
+                "2",
+                "--size",
+                "48",
+                "--workers",
+                "0",
+                "--out",
+                str(folder / "data"),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     tiny_checkpoint(folder / "checkpoint", steps=1)
     card = json.loads((folder / "checkpoint" / "card.json").read_text())
     card["training"] = {**card["training"], "envs": ["arm-pick"]}
     (folder / "checkpoint" / "card.json").write_text(json.dumps(card))
     save_checkpoint(folder / "saved")
     READERS["robomimic"].build(folder)
-    spec = {"rate_hz": 10, "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")]}
+    spec = {
+        "rate_hz": 10,
+        "dimensions": [{"name": n, "unit": "deg", "low": -1, "high": 1} for n in ("a.pos", "b.pos")],
+    }
     (folder / "spec.json").write_text(json.dumps(spec))
-    _HONEST.update(DATA=folder / "data", CHECKPOINT=folder / "checkpoint", SAVED=folder / "saved", SPEC=folder / "spec.json", HDF5=folder / "demo.hdf5")
+    _HONEST.update(
+        DATA=folder / "data",
+        CHECKPOINT=folder / "checkpoint",
+        SAVED=folder / "saved",
+        SPEC=folder / "spec.json",
+        HDF5=folder / "demo.hdf5",
+    )
     return _HONEST
 
 
@@ -215,11 +296,18 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canary]:
     monkeypatch.delenv("SIMGAP_LEROBOT_PYTHON", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
-    monkeypatch.setattr("simgap.pixelfloor.floor.search_floor", lambda *_, **__: (_ for _ in ()).throw(trust.UsageError("far enough")))
+    monkeypatch.setattr(
+        "simgap.pixelfloor.floor.search_floor",
+        lambda *_, **__: (_ for _ in ()).throw(trust.UsageError("far enough")),
+    )
     bird = Canary(tmp_path / "here")
     (bird.folder / ".venv-compat" / "bin").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
-    for place in [bird.folder / ".venv-compat" / "bin" / "python", bird.folder / MAKER, *(tmp_path / "bin" / n for n in ("gs", "ffmpeg", "ffprobe", "python"))]:
+    for place in [
+        bird.folder / ".venv-compat" / "bin" / "python",
+        bird.folder / MAKER,
+        *(tmp_path / "bin" / n for n in ("gs", "ffmpeg", "ffprobe", "python")),
+    ]:
         place.symlink_to(bird.program)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.chdir(bird.folder)
@@ -253,7 +341,9 @@ class Spy:
 SPY, NUMBERS = Spy(), count()
 
 
-def walk(place: str, kind: str, made: Path, folder: Path, canary: Canary, *words: str) -> Iterator[tuple[str, bool, bool]]:
+def walk(
+    place: str, kind: str, made: Path, folder: Path, canary: Canary, *words: str
+) -> Iterator[tuple[str, bool, bool]]:
     """Plant the canary in every file of a kind in every way and run the command; yield what was changed, whether it was opened, and whether it sang."""
     entry = KINDS[kind]
     for file in files_of(made):
@@ -262,7 +352,9 @@ def walk(place: str, kind: str, made: Path, folder: Path, canary: Canary, *words
             shutil.copytree(made, there / "in", symlinks=True)
             target = there / "in" / file.relative_to(made)
             if plant(target, change):
-                path = str(there / "in" / entry.root if entry.root else there / "in") + (entry.suffix if place.endswith("--episodes") else "")
+                path = str(there / "in" / entry.root if entry.root else there / "in") + (
+                    entry.suffix if place.endswith("--episodes") else ""
+                )
                 given = {X: path, OUT: str(there / "out"), OUT_JSON: str(there / "out.json")}
                 argv = [given.get(w) or str(_HONEST.get(w, w)) for w in WALKS[place]]
                 SPY.opened.clear()
@@ -273,12 +365,32 @@ def walk(place: str, kind: str, made: Path, folder: Path, canary: Canary, *words
 
 
 DATA = tuple(READERS)
-POLICIES = ("checkpoint", "policy file openpi", "policy file vla-eval", "policy file openvla", "policy file lerobot")
+POLICIES = (
+    "checkpoint",
+    "policy file openpi",
+    "policy file vla-eval",
+    "policy file openvla",
+    "policy file lerobot",
+)
 READ: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("data check PATH", "data info PATH"), (*DATA, "recorded in sim", "checkpoint", "lerobot checkpoint", *POLICIES)),
+    **dict.fromkeys(
+        ("data check PATH", "data info PATH"),
+        (*DATA, "recorded in sim", "checkpoint", "lerobot checkpoint", *POLICIES),
+    ),
     **dict.fromkeys(
         (f"{verb} PATH" for verb in ("data stats", "data split", "data convert", "data merge", "train")),
-        ("v30", "v30 video", "v21", "v21 pictures", "ours", "tub", "act", "robomimic", "key map", "recorded in sim"),
+        (
+            "v30",
+            "v30 video",
+            "v21",
+            "v21 pictures",
+            "ours",
+            "tub",
+            "act",
+            "robomimic",
+            "key map",
+            "recorded in sim",
+        ),
     ),
     **dict.fromkeys((place for place in WALKS if place.endswith("--map")), ("key map file",)),
     "data convert --calibration": ("calibration file",),
@@ -290,7 +402,10 @@ READ: dict[str, tuple[str, ...]] = {
     "policy describe --dataset": ("ours", "tub", "recorded in sim"),
     "policy describe --action-spec": ("convention",),
     "policy describe --state-spec": ("convention",),
-    **dict.fromkeys(("screen PATH", "select PATH", "trial PATH", "study execution PATH", "envs sweep --checkpoint"), POLICIES),
+    **dict.fromkeys(
+        ("screen PATH", "select PATH", "trial PATH", "study execution PATH", "envs sweep --checkpoint"),
+        POLICIES,
+    ),
     "trial --replay": ("ours", "recorded in sim"),
     "study selection PATH": ("v30", "ours", "tub", "recorded in sim"),
     **dict.fromkeys(("diagnose PATH", "target PATH", "report PATH"), ("run",)),
@@ -327,9 +442,15 @@ def test_the_walk_hears_a_reader_that_runs_what_a_file_names(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [("screen PATH", "policy file openpi"), ("pixels PATH", "recorded in sim"), ("envs sweep --checkpoint", "policy file vla-eval")],
+    [
+        ("screen PATH", "policy file openpi"),
+        ("pixels PATH", "recorded in sim"),
+        ("envs sweep --checkpoint", "policy file vla-eval"),
+    ],
 )
-def test_with_the_flag_the_same_walk_sings(place: str, kind: str, kinds: dict[str, Path], tmp_path: Path, canary: Canary) -> None:
+def test_with_the_flag_the_same_walk_sings(
+    place: str, kind: str, kinds: dict[str, Path], tmp_path: Path, canary: Canary
+) -> None:
     assert any(sang for _, _, sang in walk(place, kind, kinds[kind], tmp_path, canary, "--allow-code"))
 
 
@@ -347,9 +468,15 @@ GONE_ON_WITH: dict[str, list[Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", GONE_ON_WITH)
-def test_no_verb_runs_what_stands_in_the_folder_that_it_goes_on_in(verb: str, honest: dict[str, Path], tmp_path: Path, canary: Canary) -> None:
+def test_no_verb_runs_what_stands_in_the_folder_that_it_goes_on_in(
+    verb: str, honest: dict[str, Path], tmp_path: Path, canary: Canary
+) -> None:
     def command(out: Path) -> list[str]:
-        return [*verb.split(), *(str(out) if w is X else str(honest.get(w, w)) for w in GONE_ON_WITH[verb]), "--quiet"]
+        return [
+            *verb.split(),
+            *(str(out) if w is X else str(honest.get(w, w)) for w in GONE_ON_WITH[verb]),
+            "--quiet",
+        ]
 
     made = tmp_path / "made"
     assert main(command(made)) in (0, 1)

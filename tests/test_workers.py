@@ -78,7 +78,9 @@ def sleeps(folder: Path) -> Callable[[int], int]:
     return run
 
 
-def gather(setup: Callable[..., object], args: tuple[object, ...], tasks: list[int], workers: int) -> list[object]:
+def gather(
+    setup: Callable[..., object], args: tuple[object, ...], tasks: list[int], workers: int
+) -> list[object]:
     results: list[object] = []
     run_tasks(setup, args, tasks, workers=workers, on_result=results.append)  # type: ignore[arg-type]
     return results
@@ -93,7 +95,9 @@ def test_no_tasks_start_no_workers() -> None:
     assert gather(refuses_at_setup, (), [], 2) == []
 
 
-def test_workers_get_one_arithmetic_thread_and_the_parent_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_one_arithmetic_thread_and_the_parent_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert gather(environment, (), [0], 1) == ["1"]
     assert os.environ["OMP_NUM_THREADS"] == "7"
@@ -158,7 +162,12 @@ def test_a_result_that_cannot_be_sent_back_is_an_error_and_no_hang() -> None:
 def _gone(pids: list[int], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        alive = [p for p in pids if Path(f"/proc/{p}").exists() and "Z" not in Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[0]]
+        alive = [
+            p
+            for p in pids
+            if Path(f"/proc/{p}").exists()
+            and "Z" not in Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        ]
         if not alive:
             return True
         time.sleep(0.1)
@@ -166,12 +175,17 @@ def _gone(pids: list[int], within_s: float) -> bool:
 
 
 def _start(code: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{code}"])
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{code}"]
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_workers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    parent = _start(f"from pathlib import Path; from test_workers import gather, sleeps; gather(sleeps, (Path({str(tmp_path)!r}),), [1, 2], 2)")
+    parent = _start(
+        "from pathlib import Path; from test_workers import gather, sleeps; gather(sleeps,"
+        f" (Path({str(tmp_path)!r}),), [1, 2], 2)"
+    )
     deadline = time.monotonic() + 30
     while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -197,8 +211,9 @@ def outlives_its_parent(folder: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_a_worker_whose_parent_died_while_it_was_starting_dies_too(tmp_path: Path) -> None:
     code = (
-        "import multiprocessing, time; from pathlib import Path; from test_workers import outlives_its_parent\n"
-        f"multiprocessing.get_context('spawn').Process(target=outlives_its_parent, args=(Path({str(tmp_path)!r}),)).start(); time.sleep(60)"
+        "import multiprocessing, time; from pathlib import Path; from test_workers import"
+        " outlives_its_parent\nmultiprocessing.get_context('spawn').Process(target=outlives_its_parent,"
+        f" args=(Path({str(tmp_path)!r}),)).start(); time.sleep(60)"
     )
     parent = _start(code)
     deadline = time.monotonic() + 30
@@ -215,7 +230,9 @@ def whoami(count: int) -> Callable[[int], int]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_standing_workers_serve_the_next_call_for_the_same_state_and_no_other(workers: int, tmp_path: Path) -> None:
+def test_standing_workers_serve_the_next_call_for_the_same_state_and_no_other(
+    workers: int, tmp_path: Path
+) -> None:
     with StandingWorkers() as runner:
         seen: list[list[Any]] = []
         for args in ((1,), (1,), (2,)):
@@ -295,7 +312,12 @@ def cluster() -> Iterator[None]:
     """Two workers of a Ray cluster on this machine, shared by the tests: starting one takes seconds."""
     ray = pytest.importorskip("ray")
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+    )
     yield
     ray.shutdown()
 
@@ -329,7 +351,9 @@ def test_ray_does_every_task_once_and_leaves_its_state(tmp_path: Path) -> None:
         (leaves, (0,), MachineError, "worker of the Ray cluster died .* resumes"),
     ],
 )
-def test_errors_and_deaths_on_ray_surface_as_they_do_here(setup: Callable[..., object], args: tuple[object, ...], error: type[Exception], words: str) -> None:
+def test_errors_and_deaths_on_ray_surface_as_they_do_here(
+    setup: Callable[..., object], args: tuple[object, ...], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words) as caught:
         gather_on_ray(setup, args, [1, 2, 3])
     assert type(caught.value) is error
@@ -343,11 +367,16 @@ def test_a_cluster_s_error_that_says_nothing_is_told_by_its_name() -> None:
     class ActorError(Exception):
         pass
 
-    for raised, said in ((TaskError(), r"could not answer \(KeyError\)"), (ActorError(), r"died \(ActorError\)")):
+    for raised, said in (
+        (TaskError(), r"could not answer \(KeyError\)"),
+        (ActorError(), r"died \(ActorError\)"),
+    ):
 
         def get(_: object, raised: Exception = raised) -> None:
             raise raised
 
-        ray = SimpleNamespace(get=get, exceptions=SimpleNamespace(RayActorError=ActorError, RayTaskError=TaskError))
+        ray = SimpleNamespace(
+            get=get, exceptions=SimpleNamespace(RayActorError=ActorError, RayTaskError=TaskError)
+        )
         with pytest.raises(MachineError, match=said):
             _answers(ray, [object()])

@@ -32,7 +32,13 @@ PERSON: dict[str, Any] = {
     "conditions": "desk by the window, daylight, 20 marked places",
     "sentence": "I set up every trial and judged it before I looked at the log.",
 }
-SURROGATE_STAMP: dict[str, Any] = {"evidence": "surrogate", "robot": "surrogate", "engine": "mujoco", "seal": "cd" * 32, "policy": "ab" * 32}
+SURROGATE_STAMP: dict[str, Any] = {
+    "evidence": "surrogate",
+    "robot": "surrogate",
+    "engine": "mujoco",
+    "seal": "cd" * 32,
+    "policy": "ab" * 32,
+}
 
 
 def outcomes(successes: int, n: int, voids: int = 0) -> list[Outcome]:
@@ -42,7 +48,10 @@ def outcomes(successes: int, n: int, voids: int = 0) -> list[Outcome]:
 
 def write_log(folder: Path, stamp: dict[str, Any], ends: list[Outcome], kind: str = "trials") -> Path:
     """Write a finished log of three-frame trials."""
-    dimensions = tuple(Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper") for j in SO101_JOINTS)
+    dimensions = tuple(
+        Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper")
+        for j in SO101_JOINTS
+    )
     vector = VectorSpec(dimensions=dimensions, rate_hz=20.0)
     spec = DatasetSpec(
         name="bench",
@@ -58,7 +67,18 @@ def write_log(folder: Path, stamp: dict[str, Any], ends: list[Outcome], kind: st
     writer = EpisodeWriter(folder, spec)
     for index, outcome in enumerate(ends):
         motion = np.full((3, 6), index, dtype=np.float32)
-        writer.write(index, Episode(images={}, state=motion, action=motion, time_s=np.arange(3) / 20, outcome=outcome, task="pick", seed=index))
+        writer.write(
+            index,
+            Episode(
+                images={},
+                state=motion,
+                action=motion,
+                time_s=np.arange(3) / 20,
+                outcome=outcome,
+                task="pick",
+                seed=index,
+            ),
+        )
     writer.finish()
     return folder
 

@@ -7,7 +7,27 @@ from typing import Any
 
 VOCABULARY = 320
 IMAGE_TOKEN = 4
-WORDS = ("<unk>", "<s>", "</s>", "<pad>", "<image>", "In:", "What", "action", "should", "the", "robot", "take", "to", "pick", "cube", "drop", "it", "?", "Out:")
+WORDS = (
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "<image>",
+    "In:",
+    "What",
+    "action",
+    "should",
+    "the",
+    "robot",
+    "take",
+    "to",
+    "pick",
+    "cube",
+    "drop",
+    "it",
+    "?",
+    "Out:",
+)
 PROMPT = "<image> In: What action should the robot take to {task} ? Out:"
 
 
@@ -22,7 +42,12 @@ def tiny_processor() -> Any:
     tokenizer = Tokenizer(WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>", additional_special_tokens=["<image>"]
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        additional_special_tokens=["<image>"],
     )
     side = {"height": 32, "width": 32}
     return LlavaProcessor(
@@ -42,8 +67,16 @@ def tiny_model(seed: int = 0, *, speaks_actions: bool = True) -> Any:
 
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
     config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**sizes, num_hidden_layers=2, image_size=32, patch_size=16, projection_dim=16),
-        text_config=LlamaConfig(**sizes, vocab_size=VOCABULARY, num_hidden_layers=1, num_key_value_heads=2, max_position_embeddings=128),
+        vision_config=CLIPVisionConfig(
+            **sizes, num_hidden_layers=2, image_size=32, patch_size=16, projection_dim=16
+        ),
+        text_config=LlamaConfig(
+            **sizes,
+            vocab_size=VOCABULARY,
+            num_hidden_layers=1,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+        ),
         image_token_index=IMAGE_TOKEN,
         vision_feature_layer=-1,
     )
@@ -73,7 +106,10 @@ def saved_adapter(base: Path, folder: Path, seed: int = 1) -> Path:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForImageTextToText
 
-    model = get_peft_model(AutoModelForImageTextToText.from_pretrained(base), LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]))
+    model = get_peft_model(
+        AutoModelForImageTextToText.from_pretrained(base),
+        LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]),
+    )
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         for name, parameter in model.named_parameters():

@@ -1,7 +1,7 @@
 """simgap gets a robot policy from simulation to reality, and says honestly which thing is broken on the way.
 
-The names below are what the five commands of the README are made of, for a script or a notebook. Each is imported when it
-is first used: ``import simgap`` itself loads nothing heavy.
+The names below are what the five commands of the README are made of, for a script or a notebook. Each is
+imported when it is first used: ``import simgap`` itself loads nothing heavy.
 """
 
 from __future__ import annotations

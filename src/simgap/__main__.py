@@ -4,7 +4,8 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path and sys.path[0] == os.getcwd() and not os.path.isdir("simgap"):
-    del sys.path[0]  # python -m put the current folder there, which may be somebody's data: a numpy.py in it is not to be run
+    # python -m put the current folder there, which may be somebody's data: a numpy.py in it is not to be run
+    del sys.path[0]
 
 from simgap.compute import interrupts
 

@@ -1,8 +1,8 @@
 """How much of somebody else's file is believed: every bound of every reader in one place, asked before anything is decoded.
 
-A file says how large it is three times: its size on disk, what it declares, and what comes out when it is decoded. All three are
-bounded here, the third before it is decoded. The figures leave room for what robots record, and keep one reader below 2 GB of
-memory; what is larger is refused with a sentence, never cut.
+A file says how large it is three times: its size on disk, what it declares, and what comes out when it is
+decoded. All three are bounded here, the third before it is decoded. The figures leave room for what robots
+record, and keep one reader below 2 GB of memory; what is larger is refused with a sentence, never cut.
 """
 
 from __future__ import annotations
@@ -117,7 +117,10 @@ def require_regular(path: Path, limit_bytes: int) -> int:
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
     if size > limit_bytes:
-        raise DataError(f"{path} has {size} bytes, more than the {limit_bytes} that are read here; split it, or check what it is")
+        raise DataError(
+            f"{path} has {size} bytes, more than the {limit_bytes} that are read here; split it, or check"
+            " what it is"
+        )
     return size
 
 
@@ -149,7 +152,9 @@ def read_bytes(path: Path, limit_bytes: int = TEXT_BYTES) -> bytes:
     with open_regular(path) as stream:
         data = stream.read(limit_bytes + 1)
     if len(data) > limit_bytes:
-        raise DataError(f"{path} has more than the {limit_bytes} bytes that are read here; split it, or check what it is")
+        raise DataError(
+            f"{path} has more than the {limit_bytes} bytes that are read here; split it, or check what it is"
+        )
     return data
 
 
@@ -162,7 +167,9 @@ def read_text(path: Path, limit_bytes: int = TEXT_BYTES) -> str:
     try:
         return read_bytes(path, limit_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
+        raise DataError(
+            f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
 
 
 def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finite: bool = False) -> Any:
@@ -171,8 +178,10 @@ def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finit
     Args:
         text: the document.
         where: for messages.
-        unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone: for what people write.
-        finite: True refuses NaN and infinity, which are no JSON though others write them; nothing of ours does.
+        unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone:
+            for what people write.
+        finite: True refuses NaN and infinity, which are no JSON though others write them; nothing of ours
+            does.
 
     Raises:
         DataError: no JSON, too deep, a whole number beyond 64 bits, or text that is half of a character.
@@ -182,18 +191,26 @@ def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finit
         told: dict[str, Any] = {}
         for key, value in found:
             if key in told:
-                raise DataError(f"{where} says {key!r:.60} twice in one object, and only one can be meant; delete the other")
+                raise DataError(
+                    f"{where} says {key!r:.60} twice in one object, and only one can be meant; delete the"
+                    " other"
+                )
             told[key] = value
         return told
 
     def integer(digits: str) -> int:
         if len(digits) > 20 or not -_MOST_INTEGER <= int(digits) < _MOST_INTEGER:
-            raise DataError(f"{where} holds the number {digits[:20]}... of {len(digits)} digits, which does not fit 64 bits; correct it")
+            raise DataError(
+                f"{where} holds the number {digits[:20]}... of {len(digits)} digits, which does not fit 64"
+                " bits; correct it"
+            )
         return int(digits)
 
     try:
         has_long = _LONG_NUMBER.search(text) is not None
-        value = json.loads(text, object_pairs_hook=pairs if unique_keys else None, parse_int=integer if has_long else None)
+        value = json.loads(
+            text, object_pairs_hook=pairs if unique_keys else None, parse_int=integer if has_long else None
+        )
     except (ValueError, RecursionError) as error:  # no JSON, or thousands of brackets
         raise DataError(f"{where} is not JSON ({said(error)}); restore it") from error
     _require_shallow(value, where)
@@ -201,12 +218,16 @@ def parse_json(text: str, where: Path | str, *, unique_keys: bool = False, finit
         try:
             json.dumps(value, allow_nan=False)
         except ValueError as error:
-            raise DataError(f"{where} holds NaN or infinity where a number is expected; correct or restore it") from error
+            raise DataError(
+                f"{where} holds NaN or infinity where a number is expected; correct or restore it"
+            ) from error
     if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise DataError(f"{where} holds half of a character (\\ud800 to \\udfff alone), which no text has; correct it") from error
+            raise DataError(
+                f"{where} holds half of a character (\\ud800 to \\udfff alone), which no text has; correct it"
+            ) from error
     return value
 
 
@@ -219,14 +240,19 @@ def json_lines(path: Path, most_lines: int) -> Iterator[tuple[int, Any]]:
     require_regular(path, LINES_BYTES)
     with open_regular(path) as stream:
         if sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b"")) > most_lines:
-            raise DataError(f"{path} has more than {most_lines} lines, more than is read here; split the data")
+            raise DataError(
+                f"{path} has more than {most_lines} lines, more than is read here; split the data"
+            )
     number = 0
     try:
         with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig") as handle:
             while line := handle.readline(LINE_CHARACTERS + 1):
                 number += 1
                 if len(line) > LINE_CHARACTERS:
-                    raise DataError(f"{path} has a line {number} of more than {LINE_CHARACTERS} characters, more than is read here; split the data")
+                    raise DataError(
+                        f"{path} has a line {number} of more than {LINE_CHARACTERS} characters, more than is"
+                        " read here; split the data"
+                    )
                 if line.strip():
                     yield number, parse_json(line, f"{path} line {number}")
     except UnicodeDecodeError as error:
@@ -250,10 +276,14 @@ def require_zip(path: Path, unpacked_bytes: int, remedy: str, *, is_stored: bool
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except DAMAGED as error:
-        raise DataError(f"{path} cannot be read as an archive ({type(error).__name__}), it is damaged; {remedy}") from error
+        raise DataError(
+            f"{path} cannot be read as an archive ({type(error).__name__}), it is damaged; {remedy}"
+        ) from error
     size = sum(entry.file_size for entry in entries)
     if size > unpacked_bytes:
-        raise DataError(f"{path} unpacks to {size} bytes, more than the {unpacked_bytes} it may take; {remedy}")
+        raise DataError(
+            f"{path} unpacks to {size} bytes, more than the {unpacked_bytes} it may take; {remedy}"
+        )
     if is_stored and any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise DataError(f"{path} has compressed entries, which nothing of ours writes; {remedy}")
 
@@ -261,10 +291,19 @@ def require_zip(path: Path, unpacked_bytes: int, remedy: str, *, is_stored: bool
 def _require_shallow(value: Any, where: Path | str) -> None:
     level = [value]
     for _ in range(JSON_DEPTH):
-        level = [inner for v in level if isinstance(v, (dict, list)) for inner in (v.values() if isinstance(v, dict) else v) if isinstance(inner, (dict, list))]
+        level = [
+            inner
+            for v in level
+            if isinstance(v, (dict, list))
+            for inner in (v.values() if isinstance(v, dict) else v)
+            if isinstance(inner, (dict, list))
+        ]
         if not level:
             return
-    raise DataError(f"{where} nests more than {JSON_DEPTH} objects and lists in each other; nothing that is read here does, check what it is")
+    raise DataError(
+        f"{where} nests more than {JSON_DEPTH} objects and lists in each other; nothing that is read here"
+        " does, check what it is"
+    )
 
 
 def _cannot_open(path: Path, error: OSError) -> str:
@@ -277,9 +316,18 @@ def _cannot_open(path: Path, error: OSError) -> str:
         errno.ENXIO: "is a socket or device; expected a regular file",
         errno.ENAMETOOLONG: "has a name that is too long; correct it",
     }
-    return f"{path} {reasons.get(error.errno or 0, f'cannot be opened ({(error.strerror or said(error)).lower()})')}"
+    return (
+        f"{path}"
+        f" {reasons.get(error.errno or 0, f'cannot be opened ({(error.strerror or said(error)).lower()})')}"
+    )
 
 
 def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
     return next((word for test, word in kinds if test(mode)), "no file")

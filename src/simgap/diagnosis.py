@@ -1,7 +1,8 @@
 """Runs the checks in order and names the broken thing, with the numbers, the remedy and the next command.
 
-Order: evaluation, data, pixels, replay, execution, plant, policy. The first broken check is the diagnosis, because what
-comes later rests on what comes earlier; the policy is blamed last. "Cannot tell yet" is an answer.
+Order: evaluation, data, pixels, replay, execution, plant, policy. The first broken check is the diagnosis,
+because what comes later rests on what comes earlier; the policy is blamed last. "Cannot tell yet" is an
+answer.
 """
 
 from __future__ import annotations
@@ -32,19 +33,44 @@ from simgap.trials.batch import read_results
 
 REMEDIES: Mapping[Cause, str] = {
     Cause.NONE: "Nothing to repair. Run more trials if you need a narrower interval.",
-    Cause.EVALUATION: "Repair the evaluation before reading any rate: repeat the void trials and use fresh seeds.",
+    Cause.EVALUATION: (
+        "Repair the evaluation before reading any rate: repeat the void trials and use fresh seeds."
+    ),
     Cause.DATA: "Repair the dataset and train again; every later number rests on it.",
-    Cause.CAMERA_SHIFT: "Put the camera back, or train on with episodes rendered from the fitted pose and its surroundings.",
-    Cause.LIGHT_COLOUR: "Restore the light, or train on with episodes under the fitted light and colours and their surroundings.",
-    Cause.PIXELS_OTHER: "Look at the film strips: something in view is not in the simulator. Model it or remove it.",
-    Cause.ACTION_SIGN: "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault.",
-    Cause.ACTION_SCALE: "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at fault.",
-    Cause.ACTION_CONVENTION: "Put the named map between policy and robot, or state the convention and convert. No new data: the policy is not at fault.",
-    Cause.JOINT_DEAD: "Check the joint's wiring, power and servo id, then replay again. No new data: the policy is not at fault.",
-    Cause.EXECUTION: "Repair the executor: reset it at each episode and index chunks from the observation's step.",
+    Cause.CAMERA_SHIFT: (
+        "Put the camera back, or train on with episodes rendered from the fitted pose and its surroundings."
+    ),
+    Cause.LIGHT_COLOUR: (
+        "Restore the light, or train on with episodes under the fitted light and colours and their"
+        " surroundings."
+    ),
+    Cause.PIXELS_OTHER: (
+        "Look at the film strips: something in view is not in the simulator. Model it or remove it."
+    ),
+    Cause.ACTION_SIGN: (
+        "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault."
+    ),
+    Cause.ACTION_SCALE: (
+        "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at"
+        " fault."
+    ),
+    Cause.ACTION_CONVENTION: (
+        "Put the named map between policy and robot, or state the convention and convert. No new data: the"
+        " policy is not at fault."
+    ),
+    Cause.JOINT_DEAD: (
+        "Check the joint's wiring, power and servo id, then replay again. No new data: the policy is not at"
+        " fault."
+    ),
+    Cause.EXECUTION: (
+        "Repair the executor: reset it at each episode and index chunks from the observation's step."
+    ),
     Cause.ACTION_LATENCY: "Shorten the delay, or train on with episodes under the measured delay.",
     Cause.PLANT_GAIN: "Train on with episodes under the measured servo stiffness.",
-    Cause.NARROW_DATA: "Train on with episodes from the whole area in use; a share of each batch stays with the first training set.",
+    Cause.NARROW_DATA: (
+        "Train on with episodes from the whole area in use; a share of each batch stays with the first"
+        " training set."
+    ),
     Cause.POLICY: "Look at the failure modes; train longer or on more episodes, and screen again.",
     Cause.UNKNOWN: "Run the trials named below, then diagnose again.",
 }
@@ -104,7 +130,13 @@ class Diagnosis:
         """Rebuild a diagnosis from :meth:`to_json`."""
         checks = tuple(
             CheckResult(
-                **{**row, "family": Family(row["family"]), "verdict": Verdict(row["verdict"]), "cause": Cause(row["cause"]), "assumes": tuple(row["assumes"])}
+                **{
+                    **row,
+                    "family": Family(row["family"]),
+                    "verdict": Verdict(row["verdict"]),
+                    "cause": Cause(row["cause"]),
+                    "assumes": tuple(row["assumes"]),
+                }
             )
             for row in data["checks"]
         )
@@ -116,25 +148,44 @@ class Diagnosis:
 def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     """Return the diagnosis that follows from checks in the order of diagnosis: the first broken one.
 
-    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that would. A policy that
-    is weak for no known reason is blamed only when every other check could tell.
+    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that
+    would. A policy that is weak for no known reason is blamed only when every other check could tell.
     """
     ordered = _policy_last(sorted(checks, key=lambda c: list(Family).index(c.family)))
     unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
     for check in ordered:
-        # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell it is not.
+        # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell
+        # it is not.
         by_exclusion = check.cause is Cause.POLICY and any(c.family is not Family.POLICY for c in unsure)
         if check.verdict is Verdict.BROKEN and not by_exclusion:
             return Diagnosis(
-                cause=check.cause, family=check.family, sentence=check.sentence, checks=tuple(ordered), remedy=REMEDIES[check.cause], parameters=check.numbers
+                cause=check.cause,
+                family=check.family,
+                sentence=check.sentence,
+                checks=tuple(ordered),
+                remedy=REMEDIES[check.cause],
+                parameters=check.numbers,
             )
     if unsure:
         more = unsure[0].more_trials
-        sentence = f"Cannot tell yet. {unsure[0].sentence}" + (f" Run {more} more of that set." if more else "")
-        return Diagnosis(cause=Cause.UNKNOWN, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.UNKNOWN], more_trials=more)
+        sentence = f"Cannot tell yet. {unsure[0].sentence}" + (
+            f" Run {more} more of that set." if more else ""
+        )
+        return Diagnosis(
+            cause=Cause.UNKNOWN,
+            family=None,
+            sentence=sentence,
+            checks=tuple(ordered),
+            remedy=REMEDIES[Cause.UNKNOWN],
+            more_trials=more,
+        )
     skipped = ", ".join(str(c.family) for c in ordered if c.verdict is Verdict.NOT_RUN)
-    sentence = f"Nothing broken was found. {ordered[-1].sentence}" + (f" Not looked at: {skipped}." if skipped else "")
-    return Diagnosis(cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE])
+    sentence = f"Nothing broken was found. {ordered[-1].sentence}" + (
+        f" Not looked at: {skipped}." if skipped else ""
+    )
+    return Diagnosis(
+        cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE]
+    )
 
 
 def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
@@ -143,7 +194,14 @@ def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
     if not broken:
         return ordered
     told = f" What is broken above ({broken[0].family}) has to be repaired before the policy can be judged."
-    return [replace(c, verdict=Verdict.CANNOT_TELL, cause=Cause.NONE, sentence=c.sentence + told) if c.cause is Cause.POLICY else c for c in ordered]
+    return [
+        (
+            replace(c, verdict=Verdict.CANNOT_TELL, cause=Cause.NONE, sentence=c.sentence + told)
+            if c.cause is Cause.POLICY
+            else c
+        )
+        for c in ordered
+    ]
 
 
 def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = None) -> Diagnosis:
@@ -168,7 +226,13 @@ def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = No
         (Family.REPLAY, shared, lambda: _replay(evidence, replays, robot, simulator)),
         (Family.EXECUTION, (*clock, f"executor={evidence.executor}"), lambda: _execution(evidence, in_use)),
         (Family.PLANT, shared, lambda: check_plant(robot, simulator, spec, assumes=shared)),
-        (Family.POLICY, judged, lambda: check_policy(read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate)),
+        (
+            Family.POLICY,
+            judged,
+            lambda: check_policy(
+                read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate
+            ),
+        ),
     )
     results = []
     for family, assumes, run in steps:
@@ -178,15 +242,28 @@ def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = No
     return decide(results)
 
 
-def _evaluation(evidence: TurnEvidence, training: Dataset, in_use: Dataset, conditions: Dataset, replays: Dataset) -> CheckResult:
+def _evaluation(
+    evidence: TurnEvidence, training: Dataset, in_use: Dataset, conditions: Dataset, replays: Dataset
+) -> CheckResult:
     trained = frozenset(training.episode(i, images=False).seed for i in range(training.n_episodes))
-    sets = {"trials in use": read_results(in_use), "trials under training conditions": read_results(conditions)}
+    sets = {
+        "trials in use": read_results(in_use),
+        "trials under training conditions": read_results(conditions),
+    }
     return check_evaluation(sets, trained, frozenset(evidence.screen.outcomes))
 
 
-def _replay(evidence: TurnEvidence, replays: Dataset, robot: list[Motion], simulator: list[Motion]) -> CheckResult:
+def _replay(
+    evidence: TurnEvidence, replays: Dataset, robot: list[Motion], simulator: list[Motion]
+) -> CheckResult:
     spec = replays.spec.action_spec
-    return check_replay(robot, simulator, spec, clips=clips_of(replays, spec), rng=child_rng(evidence.seed, "replay bootstrap"))
+    return check_replay(
+        robot,
+        simulator,
+        spec,
+        clips=clips_of(replays, spec),
+        rng=child_rng(evidence.seed, "replay bootstrap"),
+    )
 
 
 def _data(path: Path) -> CheckResult:
@@ -202,16 +279,27 @@ def _data(path: Path) -> CheckResult:
     }
     if faults:
         return CheckResult(
-            **base, verdict=Verdict.BROKEN, cause=Cause.DATA, sentence=f"The training set is faulty: {'; '.join(f.sentence for f in faults[:3])}"
+            **base,
+            verdict=Verdict.BROKEN,
+            cause=Cause.DATA,
+            sentence=f"The training set is faulty: {'; '.join(f.sentence for f in faults[:3])}",
         )
-    return CheckResult(**base, verdict=Verdict.OK, sentence=f"The training set is what it says: {len(report.findings)} remarks, no fault.")
+    return CheckResult(
+        **base,
+        verdict=Verdict.OK,
+        sentence=f"The training set is what it says: {len(report.findings)} remarks, no fault.",
+    )
 
 
 def _pixels(evidence: TurnEvidence, training: Dataset, log: Dataset, shared: tuple[str, ...]) -> CheckResult:
     env = make_env(evidence.env, image_size=training.spec.image_size[0])
     try:
         return check_pixels(
-            env, {camera: first_frames(log, camera) for camera in training.spec.cameras}, assumes=shared, seed=evidence.seed, workers=evidence.workers
+            env,
+            {camera: first_frames(log, camera) for camera in training.spec.cameras},
+            assumes=shared,
+            seed=evidence.seed,
+            workers=evidence.workers,
         )
     finally:
         env.close()

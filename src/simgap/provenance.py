@@ -98,10 +98,23 @@ class Stamp:
 def assumptions(stamp: Stamp) -> frozenset[str]:
     """Return the assumptions an artefact rests on, computed from its stamp and never typed in.
 
-    Every field that names a way of making or measuring (engine, renderer, judge, horizon ...) is one assumption ``name=value``;
-    identities (hashes, seeds, counts) are not. What was merged rests on everything its parts rest on.
+    Every field that names a way of making or measuring (engine, renderer, judge, horizon ...) is one
+    assumption ``name=value``; identities (hashes, seeds, counts) are not. What was merged rests on everything
+    its parts rest on.
     """
-    shared = ("engine", "renderer", "env", "judge", "horizon_steps", "factors", "teacher", "normaliser", "executor", "clock", "placement")
+    shared = (
+        "engine",
+        "renderer",
+        "env",
+        "judge",
+        "horizon_steps",
+        "factors",
+        "teacher",
+        "normaliser",
+        "executor",
+        "clock",
+        "placement",
+    )
     merged = (Stamp(kind="dataset", fields=part) for part in stamp.fields.get("merged_from", ()))
     own = frozenset(f"{name}={stamp.fields[name]}" for name in shared if name in stamp.fields)
     return own.union(*map(assumptions, merged))
@@ -128,7 +141,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         os.replace(name, path)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, name):  # a write that fails does not say of which file, a rename names ours
+        # a write that fails does not say of which file, a rename names ours
+        if isinstance(error, OSError) and error.filename in (None, name):
             error.filename = str(path)
         raise
 
@@ -157,17 +171,22 @@ def read_sealed(path: Path, *, remedy: str = "delete it, it is made again") -> d
     """
     document = read_json(path)
     if not isinstance(document, dict) or document.pop(SEAL, None) != content_hash(document):
-        raise DataError(f"{path} was changed since it was written, its content does not match its hash; {remedy}")
+        raise DataError(
+            f"{path} was changed since it was written, its content does not match its hash; {remedy}"
+        )
     return document
 
 
-def read_json(path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False, finite: bool = True) -> Any:
+def read_json(
+    path: Path, *, limit_bytes: int = JSON_BYTES, unique_keys: bool = False, finite: bool = True
+) -> Any:
     """Read a bounded JSON file.
 
     Args:
         path: a regular file; a device or pipe might never end.
         limit_bytes: what it may hold at most.
-        unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone: for what people write.
+        unique_keys: True refuses an object that says one key twice, of which a reader sees the last alone:
+            for what people write.
         finite: False takes NaN and infinity too, as others write them.
 
     Raises:

@@ -65,7 +65,9 @@ class DataPlan:
         }
 
 
-def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, executor: ExecutorSpec, *, episodes: int) -> DataPlan:
+def plan_data(
+    diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, executor: ExecutorSpec, *, episodes: int
+) -> DataPlan:
     """Return what the diagnosis asks for.
 
     Args:
@@ -80,17 +82,27 @@ def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, 
         broken: dict[str, float] = dict(numbers["broken"])
         text = ", ".join(f"{n} divided by {m:.3g}" for n, m in broken.items())
         return DataPlan(
-            kind="convention", sentence=f"No new data: commands are corrected at the robot's boundary ({text}).", multipliers=broken, executor=str(executor)
+            kind="convention",
+            sentence=f"No new data: commands are corrected at the robot's boundary ({text}).",
+            multipliers=broken,
+            executor=str(executor),
         )
     changes = _changes(cause, numbers, training, space)
     if not changes:
-        return DataPlan(kind="nothing", sentence=f"No data would help: {diagnosis.remedy}", executor=str(executor))
+        return DataPlan(
+            kind="nothing", sentence=f"No data would help: {diagnosis.remedy}", executor=str(executor)
+        )
     ranges = training.override(changes, f"targeted:{cause}")
-    listed = ", ".join(f"{n} {a:.3g}..{b:.3g} {space.factors[n].unit}" for n, (a, b) in list(changes.items())[:4])
+    listed = ", ".join(
+        f"{n} {a:.3g}..{b:.3g} {space.factors[n].unit}" for n, (a, b) in list(changes.items())[:4]
+    )
     more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
     return DataPlan(
         kind="episodes",
-        sentence=f"{episodes} new teacher episodes with {listed}{more}; {NEW_SHARE:.0%} of each batch is drawn from them.",
+        sentence=(
+            f"{episodes} new teacher episodes with {listed}{more}; {NEW_SHARE:.0%} of each batch is drawn"
+            " from them."
+        ),
         ranges=ranges,
         changes=changes,
         episodes=episodes,
@@ -99,10 +111,14 @@ def plan_data(diagnosis: Diagnosis, training: FactorRanges, space: FactorSpace, 
     )
 
 
-def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, space: FactorSpace) -> dict[str, Range]:
+def _changes(
+    cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, space: FactorSpace
+) -> dict[str, Range]:
     if cause in (Cause.CAMERA_SHIFT, Cause.LIGHT_COLOUR):
         spread = POSE_SPREAD if cause is Cause.CAMERA_SHIFT else LIGHT_SPREAD
-        return {n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items() if n in space.factors}
+        return {
+            n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items() if n in space.factors
+        }
     if cause is Cause.ACTION_LATENCY and "action_latency_steps" in space.factors:
         factor = space.factors["action_latency_steps"]
         delay = min(max(float(numbers["extra_delay_steps"]), factor.low), factor.high)
@@ -118,12 +134,15 @@ def _changes(cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, s
 
 def _around(value: float, spread: float, name: str, space: FactorSpace) -> Range:
     factor = space.factors[name]
-    value = min(max(value, factor.low), factor.high)  # a ratio measured beyond the bounds is trained for at the bound
+    # a ratio measured beyond the bounds is trained for at the bound
+    value = min(max(value, factor.low), factor.high)
     half = spread * (factor.high - factor.low)
     return max(factor.low, value - half), min(factor.high, value + half)
 
 
-def _area(placements: Sequence[Mapping[str, float]], training: FactorRanges, space: FactorSpace) -> dict[str, Range]:
+def _area(
+    placements: Sequence[Mapping[str, float]], training: FactorRanges, space: FactorSpace
+) -> dict[str, Range]:
     """Return the placement ranges that must grow to hold what was seen in use."""
     grown: dict[str, Range] = {}
     for name, (low, high) in training.ranges.items():
@@ -132,5 +151,8 @@ def _area(placements: Sequence[Mapping[str, float]], training: FactorRanges, spa
             continue
         factor = space.factors[name]
         margin = PLACEMENT_MARGIN * (max(seen) - min(seen))
-        grown[name] = (max(factor.low, min(low, min(seen) - margin)), min(factor.high, max(high, max(seen) + margin)))
+        grown[name] = (
+            max(factor.low, min(low, min(seen) - margin)),
+            min(factor.high, max(high, max(seen) + margin)),
+        )
     return grown

@@ -1,16 +1,17 @@
 """What may be run: code, programs and secrets that a text names, and who has said that they may.
 
-A file is data. Whatever it names that would be *run* (a function that makes an env, an interpreter, a checkpoint's own classes)
-passes one door, :func:`require_allowed` or :func:`load`, and that door opens only by what the person at the command line said:
+A file is data. Whatever it names that would be *run* (a function that makes an env, an interpreter, a
+checkpoint's own classes) passes one door, :func:`require_allowed` or :func:`load`, and that door opens only
+by what the person at the command line said:
 
 * the command itself named it (``--env module:function``);
 * it stands in the user's own store, entered by ``simgap envs add`` or by a policy file that ``simgap policy describe`` wrote,
   with a hash of its content, and the content is still that;
 * the command has ``--allow-code``.
 
-The decision is a value, :class:`Trust`. It is made once, where the command is read, and travels with the job to worker processes,
-to a cluster and to a surrogate; nobody there decides anew. Where no decision was made, only the user's own store counts.
-See ``docs/design/17-trust.md`` for what this protects against and what not.
+The decision is a value, :class:`Trust`. It is made once, where the command is read, and travels with the job
+to worker processes, to a cluster and to a surrogate; nobody there decides anew. Where no decision was made,
+only the user's own store counts. See ``docs/design/17-trust.md`` for what this protects against and what not.
 """
 
 from __future__ import annotations
@@ -73,10 +74,15 @@ class Trust:
     def from_json(cls, data: Mapping[str, Any]) -> Trust:
         """Return the trust of :meth:`to_json`, for a child process of our own."""
         makers = tuple(Maker(**m) for m in data["makers"])
-        return cls(makers=makers, any_code=bool(data["any_code"]), files=tuple(data["files"]), is_complete=bool(data["is_complete"]))
+        return cls(
+            makers=makers,
+            any_code=bool(data["any_code"]),
+            files=tuple(data["files"]),
+            is_complete=bool(data["is_complete"]),
+        )
 
 
-_CURRENT: ContextVar[Trust] = ContextVar("simgap_trust", default=Trust())  # noqa: B039  frozen: nobody can change the default
+_CURRENT: ContextVar[Trust] = ContextVar("simgap_trust", default=Trust())  # noqa: B039
 
 
 @contextmanager
@@ -101,7 +107,9 @@ def current() -> Trust:
         return here
     named = {m.name for m in here.makers}
     stored = tuple(m for name, m in stored_makers().items() if name not in named)
-    return replace(here, makers=(*here.makers, *stored), files=(*here.files, *stored_files()), is_complete=True)
+    return replace(
+        here, makers=(*here.makers, *stored), files=(*here.files, *stored_files()), is_complete=True
+    )
 
 
 def require_allowed(named: str, *, what: str, by: Path | str, instead: str) -> None:
@@ -119,7 +127,10 @@ def require_allowed(named: str, *, what: str, by: Path | str, instead: str) -> N
     trust = current()
     if trust.any_code or (isinstance(by, Path) and by.is_file() and file_hash(by) in trust.files):
         return
-    raise UntrustedError(f"{by} names {what}: {named!r:.120}; a file runs nothing here by itself. If you trust it: {instead}, or give this command {FLAG}")
+    raise UntrustedError(
+        f"{by} names {what}: {named!r:.120}; a file runs nothing here by itself. If you trust it: {instead},"
+        f" or give this command {FLAG}"
+    )
 
 
 def is_maker(text: str) -> bool:
@@ -150,19 +161,33 @@ def load(maker: Maker) -> Callable[..., Any]:
     sources = _sources(maker.maker, maker.folder)
     add = f"simgap envs add {maker.maker}"
     if not maker.sha256:
-        raise UntrustedError(f"{maker.maker} was added without a hash of its code; look at {sources[-1]} and run `{add}` again")
+        raise UntrustedError(
+            f"{maker.maker} was added without a hash of its code; look at {sources[-1]} and run `{add}` again"
+        )
     if _digest(sources) != maker.sha256:
-        raise UntrustedError(f"{sources[-1]} has changed since {maker.maker} was allowed; look at what changed, then run `{add}` again")
+        raise UntrustedError(
+            f"{sources[-1]} has changed since {maker.maker} was allowed; look at what changed, then run"
+            f" `{add}` again"
+        )
     if maker.folder and maker.folder not in sys.path:
         sys.path.append(maker.folder)
     if (found := _sources(maker.maker)) != sources:
-        raise UntrustedError(f"{maker.maker} was allowed as {sources[-1]}, and Python would take {found[-1]} for it; rename one of them")
+        raise UntrustedError(
+            f"{maker.maker} was allowed as {sources[-1]}, and Python would take {found[-1]} for it; rename"
+            " one of them"
+        )
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"{maker.maker} cannot be imported ({error}); run from the folder that holds it, or install what it needs") from error
+        raise UsageError(
+            f"{maker.maker} cannot be imported ({error}); run from the folder that holds it, or install what"
+            " it needs"
+        ) from error
     if Path(getattr(module, "__file__", None) or "").resolve() != sources[-1]:
-        raise UntrustedError(f"{maker.maker} was allowed as {sources[-1]}, and another module of that name is loaded already; rename one of them")
+        raise UntrustedError(
+            f"{maker.maker} was allowed as {sources[-1]}, and another module of that name is loaded already;"
+            " rename one of them"
+        )
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(f"module {module_name} has no function {function_name!r}")
@@ -184,11 +209,18 @@ def _sources(maker: str, folder: str = "") -> list[Path]:
     within: list[str] | None = None
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
-        spec = _outermost(name, folder) if within is None else importlib.machinery.PathFinder.find_spec(name, within)
+        spec = (
+            _outermost(name, folder)
+            if within is None
+            else importlib.machinery.PathFinder.find_spec(name, within)
+        )
         is_last = depth == len(parts)
         if spec is None or not (spec.has_location if is_last else spec.submodule_search_locations):
             where = f"{folder} or among the installed packages" if folder else "what Python looks through"
-            raise UsageError(f"{maker} cannot be imported: no Python file of {name!r} in {where}; run from the folder that holds it, or install what it needs")
+            raise UsageError(
+                f"{maker} cannot be imported: no Python file of {name!r} in {where}; run from the folder that"
+                " holds it, or install what it needs"
+            )
         within = list(spec.submodule_search_locations or ())
         if spec.has_location and spec.origin is not None:
             files.append(Path(spec.origin).resolve())
@@ -232,8 +264,16 @@ def stored_makers() -> dict[str, Maker]:
     found: dict[str, Maker] = {}
     for name, entry in _stored(makers_file()).items():
         if not isinstance(entry, dict) or not is_maker(str(entry.get("maker"))):
-            raise UsageError(f"{makers_file()} holds {name!r}, which is not an env (expected maker and folder); repair or delete the file")
-        found[name] = Maker(maker=str(entry["maker"]), folder=str(entry.get("folder", "")), sha256=str(entry.get("sha256", "")), name=name)
+            raise UsageError(
+                f"{makers_file()} holds {name!r}, which is not an env (expected maker and folder); repair or"
+                " delete the file"
+            )
+        found[name] = Maker(
+            maker=str(entry["maker"]),
+            folder=str(entry.get("folder", "")),
+            sha256=str(entry.get("sha256", "")),
+            name=name,
+        )
     return found
 
 
@@ -248,7 +288,10 @@ def stored_files() -> tuple[str, ...]:
 
 def store_makers(makers: Mapping[str, Maker]) -> None:
     """Write the added envs."""
-    _store(makers_file(), {name: {"maker": m.maker, "folder": m.folder, "sha256": m.sha256} for name, m in makers.items()})
+    _store(
+        makers_file(),
+        {name: {"maker": m.maker, "folder": m.folder, "sha256": m.sha256} for name, m in makers.items()},
+    )
 
 
 def store_file(path: Path) -> None:

@@ -40,7 +40,10 @@ class Outcome:
 
     def __post_init__(self) -> None:
         if (self.kind is OutcomeKind.SUCCESS) != (self.detail == ""):
-            raise DataError(f"outcome {self.kind} with detail {self.detail!r}: failures need a mode, voids a reason, successes neither")
+            raise DataError(
+                f"outcome {self.kind} with detail {self.detail!r}: failures need a mode, voids a reason,"
+                " successes neither"
+            )
 
     @classmethod
     def success(cls) -> Outcome:
@@ -128,10 +131,16 @@ class Episode:
         lengths |= {f"extras[{k}]": len(v) for k, v in self.extras.items()}
         wrong = {k: n for k, n in lengths.items() if n != length}
         if wrong or length == 0:
-            raise DataError(f"episode seed {self.seed}: action has {length} frames, but {wrong or 'an episode needs at least one'}")
+            raise DataError(
+                f"episode seed {self.seed}: action has {length} frames, but"
+                f" {wrong or 'an episode needs at least one'}"
+            )
         for name, values in (("state", self.state), ("action", self.action)):
             if not np.isfinite(values).all():
-                raise DataError(f"episode seed {self.seed}: {name} holds NaN or infinity at frame {int(np.argwhere(~np.isfinite(values))[0][0])}")
+                raise DataError(
+                    f"episode seed {self.seed}: {name} holds NaN or infinity at frame"
+                    f" {int(np.argwhere(~np.isfinite(values))[0][0])}"
+                )
 
     def __len__(self) -> int:
         return len(self.action)

@@ -1,6 +1,7 @@
 """Build tiny policies with lerobot itself, random weights and the statistics of a dataset of ours, and note what lerobot does with them.
 
-Usage: build_policies.py WORK, where WORK/generated is a dataset and WORK/observations.npz are two episodes of observations; run in a lerobot environment
+Usage: build_policies.py WORK, where WORK/generated is a dataset and WORK/observations.npz are two episodes of
+observations; run in a lerobot environment
 """
 
 import sys
@@ -17,12 +18,32 @@ from lerobot.policies.factory import make_policy, make_pre_post_processors
 from lerobot.policies.utils import populate_queues, prepare_observation_for_inference
 
 COMMON = {"pretrained_backbone_weights": None, "device": "cpu", "push_to_hub": False}
-SMALL_ACT = {"chunk_size": 8, "dim_model": 32, "n_heads": 4, "dim_feedforward": 64, "n_encoder_layers": 1, "n_decoder_layers": 1, "use_vae": False}
-SMALL_DIFFUSION = {"horizon": 16, "n_action_steps": 8, "down_dims": (32, 64), "diffusion_step_embed_dim": 16, "spatial_softmax_num_keypoints": 8}
+SMALL_ACT = {
+    "chunk_size": 8,
+    "dim_model": 32,
+    "n_heads": 4,
+    "dim_feedforward": 64,
+    "n_encoder_layers": 1,
+    "n_decoder_layers": 1,
+    "use_vae": False,
+}
+SMALL_DIFFUSION = {
+    "horizon": 16,
+    "n_action_steps": 8,
+    "down_dims": (32, 64),
+    "diffusion_step_embed_dim": 16,
+    "spatial_softmax_num_keypoints": 8,
+}
 CONFIGS = {
     "act": ACTConfig(**COMMON, **SMALL_ACT, n_action_steps=4),
     "ensemble": ACTConfig(**COMMON, **SMALL_ACT, n_action_steps=1, temporal_ensemble_coeff=0.1),
-    "diffusion": DiffusionConfig(**COMMON, **SMALL_DIFFUSION, use_separate_rgb_encoder_per_camera=False, noise_scheduler_type="DDIM", num_inference_steps=4),
+    "diffusion": DiffusionConfig(
+        **COMMON,
+        **SMALL_DIFFUSION,
+        use_separate_rgb_encoder_per_camera=False,
+        noise_scheduler_type="DDIM",
+        num_inference_steps=4,
+    ),
 }
 
 
@@ -33,7 +54,8 @@ def build(work: Path, name: str) -> None:
     config = CONFIGS[name]
     policy = make_policy(config, ds_meta=meta)
     with torch.no_grad():
-        for parameter in policy.parameters():  # an untrained policy hardly looks; this one does, so that a wrong image or queue shows
+        # an untrained policy hardly looks; this one does, so that a wrong image or queue shows
+        for parameter in policy.parameters():
             parameter.mul_(1.5)
     policy.eval()
     pre, post = make_pre_post_processors(config, dataset_stats=meta.stats)
@@ -41,12 +63,16 @@ def build(work: Path, name: str) -> None:
     policy.save_pretrained(out)
     pre.save_pretrained(out)
     post.save_pretrained(out)
-    TrainPipelineConfig(dataset=DatasetConfig(repo_id="local/compat", root=str(work / "generated")), policy=config).save_pretrained(out)
+    TrainPipelineConfig(
+        dataset=DatasetConfig(repo_id="local/compat", root=str(work / "generated")), policy=config
+    ).save_pretrained(out)
     seen = np.load(work / "observations.npz")
     episodes, steps = seen["state"].shape[:2]
 
     def observe(e: int, t: int) -> dict:
-        raw = {f"observation.images.{c}": seen[c][e, t].copy() for c in ("front", "wrist")} | {"observation.state": seen["state"][e, t].copy()}
+        raw = {f"observation.images.{c}": seen[c][e, t].copy() for c in ("front", "wrist")} | {
+            "observation.state": seen["state"][e, t].copy()
+        }
         torch.manual_seed(int(seen["noise"][e, t]))
         return pre(prepare_observation_for_inference(raw, torch.device("cpu"), "pick up the red cube"))
 
@@ -64,7 +90,10 @@ def build(work: Path, name: str) -> None:
     np.savez(work / "policies" / f"{name}.npz", actions=np.array(actions), chunks=np.array(chunks))
     differ = float(np.abs(np.array(actions)[0] - np.array(actions)[1]).max())
     assert differ > 0.01, f"{name} does the same in both episodes: a mixed-up queue would not show"
-    sys.stderr.write(f"ok: lerobot saves a tiny {config.type} ({name}) and runs it alone: {episodes} episodes of {steps} steps, apart by up to {differ:.2g}\n")
+    sys.stderr.write(
+        f"ok: lerobot saves a tiny {config.type} ({name}) and runs it alone: {episodes} episodes of {steps}"
+        f" steps, apart by up to {differ:.2g}\n"
+    )
 
 
 def predict(policy: torch.nn.Module, batch: dict) -> torch.Tensor:
@@ -83,7 +112,9 @@ def break_one(work: Path) -> None:
     policy = make_policy(CONFIGS["act"], ds_meta=meta)
     out = work / "policies" / "unscaled"
     policy.save_pretrained(out)
-    for processor in make_pre_post_processors(CONFIGS["act"], dataset_stats={k: v for k, v in meta.stats.items() if k != "observation.state"}):
+    for processor in make_pre_post_processors(
+        CONFIGS["act"], dataset_stats={k: v for k, v in meta.stats.items() if k != "observation.state"}
+    ):
         processor.save_pretrained(out)
 
 

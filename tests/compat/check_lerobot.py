@@ -1,6 +1,7 @@
 """Load a dataset with lerobot itself and compare lengths, values, images, tasks and per-episode columns; run in a lerobot environment.
 
-Usage: check_lerobot.py WORK NAME ..., each a dataset ``WORK/NAME`` beside what should be in it, ``WORK/NAME.npz``
+Usage: check_lerobot.py WORK NAME ..., each a dataset ``WORK/NAME`` beside what should be in it,
+``WORK/NAME.npz``
 """
 
 import sys
@@ -25,7 +26,11 @@ def check(root: Path) -> None:
         for k in range(int(length)):
             item = dataset[int(start) + k]
             assert item["task"] == str(tasks[episode]), (item["task"], tasks[episode])
-            assert [int(item[key]) for key in ("episode_index", "frame_index", "index")] == [episode, k, int(start) + k]
+            assert [int(item[key]) for key in ("episode_index", "frame_index", "index")] == [
+                episode,
+                k,
+                int(start) + k,
+            ]
             for key in (*expected["vectors"], "time_s", *expected["extras"]):
                 seen, wanted = np.asarray(item[key]).reshape(-1), expected[f"{episode}.{key}"][k].reshape(-1)
                 np.testing.assert_array_equal(seen, wanted.astype(seen.dtype))
@@ -34,16 +39,26 @@ def check(root: Path) -> None:
                 worst = max(worst, int(np.abs(pixels - expected[f"{episode}.{key}"][k].astype(int)).max()))
     assert worst <= IMAGE_TOLERANCE, f"images differ by up to {worst}/255"
     assert list(dataset.meta.episodes["outcome"]) == list(expected["outcomes"])
-    assert list(dataset.meta.episodes["success"]) == [{"success": True, "failure": False}.get(str(o)) for o in expected["outcomes"]]
+    assert list(dataset.meta.episodes["success"]) == [
+        {"success": True, "failure": False}.get(str(o)) for o in expected["outcomes"]
+    ]
     stats = dataset.meta.stats["action"]
     actions = np.concatenate([expected[f"{e}.action"] for e in range(len(lengths))]).astype(np.float64)
     np.testing.assert_allclose(stats["q01"], np.quantile(actions, 0.01, axis=0), rtol=1e-6)
     np.testing.assert_allclose(stats["std"], actions.std(axis=0), rtol=1e-6)
-    window = LeRobotDataset("local/compat", root=root, delta_timestamps={"action": [k / dataset.fps for k in range(4)]}, video_backend="pyav")
+    window = LeRobotDataset(
+        "local/compat",
+        root=root,
+        delta_timestamps={"action": [k / dataset.fps for k in range(4)]},
+        video_backend="pyav",
+    )
     assert tuple(window[0]["action"].shape) == (4, actions.shape[1])
     assert bool(window[int(lengths[0]) - 1]["action_is_pad"][1])
     assert set(dataset.meta.tasks.index) == set(map(str, tasks)), list(dataset.meta.tasks.index)
-    sys.stderr.write(f"ok: lerobot loads {root.name}: {len(lengths)} episodes, {int(lengths.sum())} frames, largest image difference {worst}/255\n")
+    sys.stderr.write(
+        f"ok: lerobot loads {root.name}: {len(lengths)} episodes, {int(lengths.sum())} frames, largest image"
+        f" difference {worst}/255\n"
+    )
 
 
 if __name__ == "__main__":

@@ -45,14 +45,22 @@ def check_theirs(root: Path, *, is_exact: bool) -> None:
         assert episode.extras["next.success"].tolist() == [False] * (entry.length - 1) + [True]
         for camera in ("front", "wrist"):
             np.testing.assert_array_equal(episode.images[camera], table.images[camera][rows])
-            worst = max(worst, float(np.abs(episode.images[camera].astype(float) - expected[f"{k}.{camera}"]).mean()))
-    assert worst == 0.0 if is_exact else worst < VIDEO_TOLERANCE, f"frames differ by {worst:.2f} of 255 on average"
+            worst = max(
+                worst, float(np.abs(episode.images[camera].astype(float) - expected[f"{k}.{camera}"]).mean())
+            )
+    assert worst == 0.0 if is_exact else worst < VIDEO_TOLERANCE, (
+        f"frames differ by {worst:.2f} of 255 on average"
+    )
     faults = {f.code for f in check_data(dataset).findings if f.severity == "fault"}
     assert faults <= {"stored_quantiles_wrong"}, faults  # lerobot 0.6.1 averages quantiles of episodes
     exact, notes = dataset_statistics(dataset)
     wrong = compare(dataset, stored_statistics(dataset) or {}, exact)
     assert not notes
-    assert not [d for d in wrong if d.statistic in ("mean", "std", "min", "max") and d.feature in ("action", "observation.state")], wrong[:3]
+    assert not [
+        d
+        for d in wrong
+        if d.statistic in ("mean", "std", "min", "max") and d.feature in ("action", "observation.state")
+    ], wrong[:3]
     out = root.with_name(f"{root.name}-ours")
     convert_dataset(dataset, out, Target(codec="png"))
     again = open_dataset(out)
@@ -60,19 +68,31 @@ def check_theirs(root: Path, *, is_exact: bool) -> None:
         np.testing.assert_array_equal(again.episode(k).images["wrist"], dataset.episode(k).images["wrist"])
         assert again.entry(k).tasks == dataset.entry(k).tasks
     quantiles = sum(d.statistic.startswith("q") for d in wrong)
-    say = f"{dataset.n_episodes} episodes of one file, mean frame difference {worst:.2f}/255, {seconds:.2f} s to decode, {quantiles} stored quantiles wrong"
+    say = (
+        f"{dataset.n_episodes} episodes of one file, mean frame difference {worst:.2f}/255, {seconds:.2f} s"
+        f" to decode, {quantiles} stored quantiles wrong"
+    )
     sys.stderr.write(f"ok: we read {root.name}: {say}\n")
 
 
 def check_edited(edited: Path, source: Path) -> None:
     """Compare lerobot's edits with the episodes of ours they were made of."""
     ours = open_dataset(source)
-    for name, episodes in (("deleted", (0, 2)), ("parts/a", (0, 2)), ("parts/b", (1,)), ("merged", (0, 2, 1))):
+    for name, episodes in (
+        ("deleted", (0, 2)),
+        ("parts/a", (0, 2)),
+        ("parts/b", (1,)),
+        ("merged", (0, 2, 1)),
+    ):
         dataset = open_dataset(edited / name)
         assert [e.length for e in dataset.entries] == [ours.entry(k).length for k in episodes], name
         worst = max(_difference(dataset, place, ours, k) for place, k in enumerate(episodes))
-        assert worst < VIDEO_TOLERANCE if ours.spec.has_videos else worst == 0.0, f"{name}: frames differ by {worst:.2f}"
-        sys.stderr.write(f"ok: we read {edited.name}/{name} as lerobot left it, mean frame difference {worst:.3f}/255\n")
+        assert worst < VIDEO_TOLERANCE if ours.spec.has_videos else worst == 0.0, (
+            f"{name}: frames differ by {worst:.2f}"
+        )
+        sys.stderr.write(
+            f"ok: we read {edited.name}/{name} as lerobot left it, mean frame difference {worst:.3f}/255\n"
+        )
 
 
 def _difference(dataset: Dataset, place: int, ours: Dataset, index: int) -> float:
@@ -90,7 +110,9 @@ def merge_theirs(work: Path) -> None:
     parts = []
     for name in ("theirs-video", "theirs-png"):
         out = work / f"{name}-stated"
-        convert_dataset(open_dataset(work / name), out, Target(codec="h264", plan=Plan(states={"*": {"unit": "deg"}})))
+        convert_dataset(
+            open_dataset(work / name), out, Target(codec="h264", plan=Plan(states={"*": {"unit": "deg"}}))
+        )
         parts.append(open_dataset(out))
     merge_datasets(parts, work / "both")
     expect(work / "both", work / "both.npz")

@@ -51,7 +51,10 @@ class Holding(PredictModelServer):
         return {"actions": np.repeat(np.asarray(obs["states"])[None] + ctx.step, CHUNK, axis=0)}
 
     def get_action_spec(self) -> Any:
-        return {"joints": DimSpec("joints", 5, "raw"), "gripper": DimSpec("gripper", 1, "binary_close_negative")}
+        return {
+            "joints": DimSpec("joints", 5, "raw"),
+            "gripper": DimSpec("gripper", 1, "binary_close_negative"),
+        }
 
     def get_observation_spec(self) -> Any:
         return {"image": IMAGE_RGB, "language": LANGUAGE, "anything": RAW}
@@ -85,10 +88,14 @@ def openpi_at(infer: Any) -> str:
         packer = msgpack_numpy.Packer()
         await connection.send(packer.pack({"reset_pose": np.zeros(6), "model": "fake"}))
         async for data in connection:
-            await connection.send(packer.pack({**infer(msgpack_numpy.unpackb(data)), "server_timing": {"infer_ms": 1.0}}))
+            await connection.send(
+                packer.pack({**infer(msgpack_numpy.unpackb(data)), "server_timing": {"infer_ms": 1.0}})
+            )
 
     async def run() -> None:
-        async with websockets.asyncio.server.serve(handler, "127.0.0.1", port, compression=None, max_size=None) as server:
+        async with websockets.asyncio.server.serve(
+            handler, "127.0.0.1", port, compression=None, max_size=None
+        ) as server:
             await server.serve_forever()
 
     threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
@@ -108,8 +115,18 @@ def wait_for(port: int) -> None:
 
 @contextmanager
 def policy_file(kind: str, url: str, **changes: Any) -> Any:
-    keys = {"openpi": ("observation/image", "observation/state", "prompt"), "vla-eval": (["images", "agentview"], "states", "task_description")}[kind]
-    fields = {"kind": kind, "url": url, "weights": "none", "env": "arm-pick", "image_size": SIZE, "chunk": CHUNK}
+    keys = {
+        "openpi": ("observation/image", "observation/state", "prompt"),
+        "vla-eval": (["images", "agentview"], "states", "task_description"),
+    }[kind]
+    fields = {
+        "kind": kind,
+        "url": url,
+        "weights": "none",
+        "env": "arm-pick",
+        "image_size": SIZE,
+        "chunk": CHUNK,
+    }
     fields |= {"images": {"front": keys[0]}, "state": keys[1], "prompt": keys[2]}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.json"
@@ -129,23 +146,39 @@ def check_vla_eval() -> None:
             chunk = policy.predict_asked(IMAGES, STATE, asked(0, seed))
             assert chunk.shape == (1, CHUNK, 6)
             np.testing.assert_allclose(chunk[0], STATE.repeat(CHUNK, axis=0))
-        np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(4, 1))[0, 0], STATE[0] + 1)  # the server's own count
-        np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(0, 1))[0, 0], STATE[0])  # begun anew
+        # the server's own count
+        np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(4, 1))[0, 0], STATE[0] + 1)
+        # begun anew
+        np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(0, 1))[0, 0], STATE[0])
         with pytest.raises(TrialFault, match="ValueError: asked to fail"):
             policy.predict_asked(IMAGES, STATE, asked(1, 1, "fail"))
         policy.close()
     with policy_file("vla-eval", vla_eval_at(Holding(chunk_size=CHUNK)), chunk=1) as path:
         policy = open_policy(path)
         for step in range(6):  # the server hands out its chunk one by one, then predicts again
-            np.testing.assert_allclose(policy.predict_asked(IMAGES, STATE, asked(step))[0, 0], STATE[0] + (0 if step < CHUNK else CHUNK))
+            np.testing.assert_allclose(
+                policy.predict_asked(IMAGES, STATE, asked(step))[0, 0],
+                STATE[0] + (0 if step < CHUNK else CHUNK),
+            )
         policy.close()
-    with policy_file("vla-eval", vla_eval_at(Closing(chunk_size=None))) as path, pytest.raises(ConventionError, match="set opens_high to false"):
+    with (
+        policy_file("vla-eval", vla_eval_at(Closing(chunk_size=None))) as path,
+        pytest.raises(ConventionError, match="set opens_high to false"),
+    ):
         open_policy(path)
 
 
 def check_openpi() -> None:
-    message = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": {"c": np.float64(1.5)}, "d": "text", "e": np.zeros((2, 2), np.uint8)}
-    theirs, ours = msgpack_numpy.unpackb(pack(message, Dialect.OPENPI)), unpack(msgpack_numpy.packb(message), who="openpi")
+    message = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": {"c": np.float64(1.5)},
+        "d": "text",
+        "e": np.zeros((2, 2), np.uint8),
+    }
+    theirs, ours = (
+        msgpack_numpy.unpackb(pack(message, Dialect.OPENPI)),
+        unpack(msgpack_numpy.packb(message), who="openpi"),
+    )
     for found in (theirs, ours):
         np.testing.assert_array_equal(found["a"], message["a"])
         np.testing.assert_array_equal(found["e"], message["e"])
@@ -161,7 +194,9 @@ def check_openpi() -> None:
         chunk = policy.predict_asked(IMAGES, STATE, asked(0))[0]
         policy.close()
     host, port = url.removeprefix("ws://").split(":")
-    owners = WebsocketClientPolicy(host, int(port)).infer({"observation/image": IMAGES["front"][0], "observation/state": STATE[0], "prompt": "pick"})
+    owners = WebsocketClientPolicy(host, int(port)).infer(
+        {"observation/image": IMAGES["front"][0], "observation/state": STATE[0], "prompt": "pick"}
+    )
     np.testing.assert_array_equal(chunk, owners["actions"].astype(np.float32))
 
 
@@ -169,4 +204,7 @@ if __name__ == "__main__":
     check_openpi()
     print("openpi: the same chunk through our client and the owners'")
     check_vla_eval()
-    print(f"vla-eval {harness_version}: chunks, single actions, episodes, errors and declarations as the protocol says")
+    print(
+        f"vla-eval {harness_version}: chunks, single actions, episodes, errors and declarations as the"
+        " protocol says"
+    )

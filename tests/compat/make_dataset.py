@@ -28,7 +28,10 @@ TASKS = ("pick the red cube", "pick the blue cube", "pick the red cube")
 
 def make(root: Path, codec: Codec) -> None:
     """Write ``<root>/<codec>`` and ``<root>/<codec>.npz``."""
-    dimensions = tuple(Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper") for j in SO101_JOINTS)
+    dimensions = tuple(
+        Dimension(name=f"{j}.pos", unit=Unit.DEG, low=-180.0, high=180.0, is_gripper=j == "gripper")
+        for j in SO101_JOINTS
+    )
     vector = VectorSpec(dimensions=dimensions, rate_hz=RATE_HZ)
     spec = DatasetSpec(
         name="compat",
@@ -61,9 +64,15 @@ def expect(dataset_path: Path, out: Path) -> None:
         "cameras": np.array([f"observation.images.{camera}" for camera in dataset.spec.cameras]),
     }
     for index, episode in enumerate(episodes):
-        expected[f"{index}.action"], expected[f"{index}.observation.state"], expected[f"{index}.time_s"] = episode.action, episode.state, episode.time_s
+        expected[f"{index}.action"], expected[f"{index}.observation.state"], expected[f"{index}.time_s"] = (
+            episode.action,
+            episode.state,
+            episode.time_s,
+        )
         expected |= {f"{index}.{name}": column for name, column in episode.extras.items()}
-        expected |= {f"{index}.observation.images.{camera}": frames for camera, frames in episode.images.items()}
+        expected |= {
+            f"{index}.observation.images.{camera}": frames for camera, frames in episode.images.items()
+        }
     np.savez(out, **expected)
 
 
@@ -98,10 +107,16 @@ def convert_foreign(root: Path) -> None:
         write_act(root / "raw" / "act" / f"episode_{k}.hdf5", seed=k, length=11, compressed=True)
     tub = open_dataset(root / "raw" / "tub", KeyMap(keys=(("cam/image_array", "front"),)))
     for name, made_up in (("tub", False), ("car", True)):  # lerobot's own policies need some state
-        convert_dataset(tub, root / name, Target(task="drive", image_size=(32, 48), state_from_action=made_up))
+        convert_dataset(
+            tub, root / name, Target(task="drive", image_size=(32, 48), state_from_action=made_up)
+        )
     images = {"cam_high": ("rgb",), "cam_low": ("rgb",)}
     act = open_dataset(root / "raw" / "act", KeyMap(rate_hz=50, images=images))
-    convert_dataset(act, root / "hdf5", Target(task="insert", image_size=(32, 48), plan=Plan(states={"*": {"unit": "rad"}})))
+    convert_dataset(
+        act,
+        root / "hdf5",
+        Target(task="insert", image_size=(32, 48), plan=Plan(states={"*": {"unit": "rad"}})),
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,15 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetad
 from lerobot.policies.act.configuration_act import ACTConfig
 from lerobot.policies.factory import make_policy, make_pre_post_processors
 
-SMALL = {"chunk_size": 8, "n_action_steps": 8, "dim_model": 32, "n_heads": 4, "dim_feedforward": 64, "n_encoder_layers": 1, "n_decoder_layers": 1}
+SMALL = {
+    "chunk_size": 8,
+    "n_action_steps": 8,
+    "dim_model": 32,
+    "n_heads": 4,
+    "dim_feedforward": 64,
+    "n_encoder_layers": 1,
+    "n_decoder_layers": 1,
+}
 
 
 def train(root: str) -> None:
@@ -20,16 +28,27 @@ def train(root: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     meta = LeRobotDatasetMetadata("local/compat", root=root)
-    config = ACTConfig(**SMALL, use_vae=False, pretrained_backbone_weights=None, device="cpu", push_to_hub=False)
-    dataset = LeRobotDataset("local/compat", root=root, delta_timestamps=resolve_delta_timestamps(config, meta), video_backend="pyav")
+    config = ACTConfig(
+        **SMALL, use_vae=False, pretrained_backbone_weights=None, device="cpu", push_to_hub=False
+    )
+    dataset = LeRobotDataset(
+        "local/compat",
+        root=root,
+        delta_timestamps=resolve_delta_timestamps(config, meta),
+        video_backend="pyav",
+    )
     policy = make_policy(config, ds_meta=meta)
     preprocess, _ = make_pre_post_processors(config, dataset_stats=meta.stats)
     optimiser = torch.optim.AdamW(policy.get_optim_params(), lr=1e-3)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0)
+    )
     batch = preprocess(next(iter(loader)))
     actions = batch["action"][~batch["action_is_pad"]]
     assert bool(actions.isfinite().all()), "normalised actions are not finite: the statistics are wrong"
-    assert float(actions.abs().max()) < 20, f"normalised actions reach {float(actions.abs().max()):.3g}: the statistics belong to other numbers"
+    assert float(actions.abs().max()) < 20, (
+        f"normalised actions reach {float(actions.abs().max()):.3g}: the statistics belong to other numbers"
+    )
     before = [p.detach().clone() for p in policy.parameters()]
     policy.train()
     started, losses = time.perf_counter(), []

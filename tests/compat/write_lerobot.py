@@ -17,13 +17,28 @@ NAMES = [f"joint_{k}.pos" for k in range(6)]
 
 def write(root: Path, *, use_videos: bool) -> None:
     """Write one dataset of four episodes in one file, and ``<root>.npz``."""
-    image = {"dtype": "video" if use_videos else "image", "shape": (*SIZE, 3), "names": ["height", "width", "channels"]}
+    image = {
+        "dtype": "video" if use_videos else "image",
+        "shape": (*SIZE, 3),
+        "names": ["height", "width", "channels"],
+    }
     vector = {"dtype": "float32", "shape": (6,), "names": NAMES}
-    features = {"action": vector, "observation.state": vector, "observation.images.front": image, "observation.images.wrist": image}
+    features = {
+        "action": vector,
+        "observation.state": vector,
+        "observation.images.front": image,
+        "observation.images.wrist": image,
+    }
     features["next.success"] = {"dtype": "bool", "shape": (1,), "names": None}
-    dataset = LeRobotDataset.create("local/theirs", fps=30, features=features, root=root, robot_type="test", use_videos=use_videos)
+    dataset = LeRobotDataset.create(
+        "local/theirs", fps=30, features=features, root=root, robot_type="test", use_videos=use_videos
+    )
     rng = np.random.default_rng(3)
-    expected: dict[str, np.ndarray] = {"lengths": np.array(LENGTHS), "tasks": np.array(TASKS), "names": np.array(NAMES)}
+    expected: dict[str, np.ndarray] = {
+        "lengths": np.array(LENGTHS),
+        "tasks": np.array(TASKS),
+        "names": np.array(NAMES),
+    }
     for episode, (length, task) in enumerate(zip(LENGTHS, TASKS, strict=True)):
         action, state = rng.normal(size=(2, length, 6)).astype(np.float32)
         shade = np.array([[60, 90, 150], [170, 140, 50]]) + rng.integers(-9, 10, (2, 3))
@@ -42,7 +57,12 @@ def write(root: Path, *, use_videos: bool) -> None:
                 }
             )
         dataset.save_episode()
-        expected |= {f"{episode}.action": action, f"{episode}.state": state, f"{episode}.front": frames[0], f"{episode}.wrist": frames[1]}
+        expected |= {
+            f"{episode}.action": action,
+            f"{episode}.state": state,
+            f"{episode}.front": frames[0],
+            f"{episode}.wrist": frames[1],
+        }
     dataset.finalize()
     np.savez(root.with_suffix(".npz"), **expected)
 

@@ -81,7 +81,12 @@ def _nodes_of(function: ast.FunctionDef) -> Iterator[ast.AST]:
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.FunctionDef | ast.ClassDef | ast.Assert):
             continue
         yield node
-        todo += [child for name, value in ast.iter_fields(node) if name not in ("annotation", "returns") for child in _children(value)]
+        todo += [
+            child
+            for name, value in ast.iter_fields(node)
+            if name not in ("annotation", "returns")
+            for child in _children(value)
+        ]
 
 
 def _children(value: object) -> list[ast.AST]:
@@ -92,11 +97,17 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield (what is wrong, the node with it)."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARE:
-            yield f"{_COMPARE[type(op)].__name__} for {type(op).__name__}", _with(node, ops=[_COMPARE[type(op)]()])
+            yield (
+                f"{_COMPARE[type(op)].__name__} for {type(op).__name__}",
+                _with(node, ops=[_COMPARE[type(op)]()]),
+            )
         case ast.BoolOp(op=op):
             yield "and and or exchanged", _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
         case ast.BinOp(op=op) if type(op) in _ARITHMETIC:
-            yield f"{_ARITHMETIC[type(op)].__name__} for {type(op).__name__}", _with(node, op=_ARITHMETIC[type(op)]())
+            yield (
+                f"{_ARITHMETIC[type(op)].__name__} for {type(op).__name__}",
+                _with(node, op=_ARITHMETIC[type(op)]()),
+            )
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield "not left out", operand
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -109,7 +120,9 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield f"{value + 1} for {value}", ast.Constant(value=value + 1)
         case ast.Constant(value=float(value)):
             yield f"{2 * value + 1} for {value}", ast.Constant(value=2 * value + 1)
-        case ast.Return(value=value) if value is not None and not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=value) if value is not None and not (
+            isinstance(value, ast.Constant) and value.value is None
+        ):
             yield "nothing returned", ast.Return(value=ast.Constant(value=None))
         case ast.Expr(value=ast.Call()):
             yield "a call left out", ast.Pass()

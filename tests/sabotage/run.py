@@ -1,8 +1,8 @@
 """Plant single faults in the source, one at a time, and say which the tests of their room do not notice.
 
-``python tests/sabotage/run.py -n 60 --seed 0``. The tree is copied, and only the copy is changed. For each fault the tests
-that import its module run, nearest first, until one fails; what survives is listed with its line. A fault that no test
-notices is code that nobody tests or nobody needs.
+``python tests/sabotage/run.py -n 60 --seed 0``. The tree is copied, and only the copy is changed. For each
+fault the tests that import its module run, nearest first, until one fails; what survives is listed with its
+line. A fault that no test notices is code that nobody tests or nobody needs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def imported(file: Path, known: Mapping[str, Path]) -> set[str]:
 
 def tests_of(module: str, by_test: Mapping[Path, set[str]], by_module: Mapping[str, set[str]]) -> list[Path]:
     """Return the test files nearest to a module: those that import it, then those that import what imports it."""
-    found: list[Path] = _that_call(module.rsplit(".", 1)[-1], by_test) if module.startswith("simgap.cli.") else []
+    found: list[Path] = (
+        _that_call(module.rsplit(".", 1)[-1], by_test) if module.startswith("simgap.cli.") else []
+    )
     ring, seen = {module}, {module}
     while ring and len(found) < MOST_FILES:
         near = [t for t, names in by_test.items() if names & ring and t not in found]
@@ -80,7 +82,9 @@ def tests_of(module: str, by_test: Mapping[Path, set[str]], by_module: Mapping[s
 def _that_call(verb: str, by_test: Mapping[Path, set[str]]) -> list[Path]:
     """Return the tests that run a verb of the command line, which is imported when it is called; of a helper of verbs, those of the command line."""
     words = verb.strip("_").split("_")[0]
-    return [t for t in by_test if f'"{words}"' in t.read_text() and "simgap.cli" in t.read_text()][:MOST_FILES]
+    return [t for t in by_test if f'"{words}"' in t.read_text() and "simgap.cli" in t.read_text()][
+        :MOST_FILES
+    ]
 
 
 def _is_namesake(test: Path, module: str) -> bool:
@@ -103,10 +107,16 @@ def run(drawn: Sequence[tuple[Path, Fault]]) -> Iterator[Trial]:
     """Try each fault in a copy of the tree."""
     known = modules()
     by_module = {name: imported(file, known) for name, file in known.items()}
-    by_test = {t: imported(t, known) for t in sorted((ROOT / "tests").glob("test_*.py")) if t.stem != "test_house_style"}
+    by_test = {
+        t: imported(t, known)
+        for t in sorted((ROOT / "tests").glob("test_*.py"))
+        if t.stem != "test_house_style"
+    }
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tree"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "runs", ".*_cache", "__pycache__"))
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "runs", ".*_cache", "__pycache__")
+        )
         if (ROOT.parent / "shared").exists():
             (Path(folder) / "shared").symlink_to((ROOT.parent / "shared").resolve())
         for file, fault in drawn:
@@ -117,16 +127,35 @@ def run(drawn: Sequence[tuple[Path, Fault]]) -> Iterator[Trial]:
             began = time.monotonic()
             verdict = _verdict(copy, tests)
             there.write_text(original)
-            yield Trial(file=file.relative_to(SOURCE), fault=fault, verdict=verdict, tests=len(tests), seconds=time.monotonic() - began)
+            yield Trial(
+                file=file.relative_to(SOURCE),
+                fault=fault,
+                verdict=verdict,
+                tests=len(tests),
+                seconds=time.monotonic() - began,
+            )
 
 
 def _verdict(copy: Path, tests: Sequence[Path]) -> str:
     if not tests:
         return SURVIVED
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *(str(t.relative_to(ROOT)) for t in tests)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *(str(t.relative_to(ROOT)) for t in tests),
+    ]
     environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return SLOW
     return SURVIVED if done.returncode == 0 else NOTICED
@@ -134,7 +163,9 @@ def _verdict(copy: Path, tests: Sequence[Path]) -> str:
 
 def main() -> int:
     """Plant, run, and list what survived."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=60, help="faults (default 60)")
     parser.add_argument("--seed", type=int, default=0, help="which faults (default 0)")
     parser.add_argument("--only", default="", help="files whose path holds this text")
@@ -143,10 +174,17 @@ def main() -> int:
     survivors = []
     for i, trial in enumerate(run(drawn), 1):
         line = f"{trial.file}:{trial.fault.line} {trial.fault.function}: {trial.fault.what}"
-        print(f"{i}/{len(drawn)} {trial.verdict} ({trial.tests} test files, {trial.seconds:.0f} s) {line}", flush=True)
+        print(
+            f"{i}/{len(drawn)} {trial.verdict} ({trial.tests} test files, {trial.seconds:.0f} s) {line}",
+            flush=True,
+        )
         survivors += [line] if trial.verdict == SURVIVED else []
     noticed = len(drawn) - len(survivors)
-    print(f"{noticed} of {len(drawn)} faults noticed ({noticed / max(1, len(drawn)):.0%}); survivors:", *(survivors or ["none"]), sep="\n  ")
+    print(
+        f"{noticed} of {len(drawn)} faults noticed ({noticed / max(1, len(drawn)):.0%}); survivors:",
+        *(survivors or ["none"]),
+        sep="\n  ",
+    )
     return 0 if noticed >= 0.85 * len(drawn) else 1
 
 

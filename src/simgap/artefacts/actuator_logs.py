@@ -13,13 +13,28 @@ from simgap.artefacts.tables import TextTable, matrix, read_csv
 from simgap.bounds import TABLE_ROWS, read_text
 from simgap.checks.data.report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.errors import DataError
-from simgap.measures.actuators import LONGEST_LAG_S, ActuatorLog, Holds, JointFollow, angle_unit, follow, holds, smallest_step, time_unit
+from simgap.measures.actuators import (
+    LONGEST_LAG_S,
+    ActuatorLog,
+    Holds,
+    JointFollow,
+    angle_unit,
+    follow,
+    holds,
+    smallest_step,
+    time_unit,
+)
 
 _NAMES_BYTES = 65536
 COMMAND, STATE, EVENTS, JOINTS = "control.csv", "state_motor.csv", "event.csv", "joint_list.txt"
 _LOADED_STEPS = 5.0
 """A mean bias of this many encoder steps, on one side in most motions, is a load."""
-_UNIT_FACTORS = {"degrees for radians": 180.0 / np.pi, "radians for degrees": np.pi / 180.0, "percent for a fraction": 100.0, "a fraction for percent": 0.01}
+_UNIT_FACTORS = {
+    "degrees for radians": 180.0 / np.pi,
+    "radians for degrees": np.pi / 180.0,
+    "percent for a fraction": 100.0,
+    "a fraction for percent": 0.01,
+}
 ASSUMES = (
     "the first joint of joint_list.txt is the first number of every list",
     "time stamps of control and state come from one clock",
@@ -29,7 +44,11 @@ ASSUMES = (
 
 def motion_folders(root: Path) -> list[Path]:
     """Return the folders that hold a command log and a state log, the root itself or those just below."""
-    return [d for d in (root, *sorted(p for p in root.iterdir() if p.is_dir())) if (d / COMMAND).is_file() and (d / STATE).is_file()]
+    return [
+        d
+        for d in (root, *sorted(p for p in root.iterdir() if p.is_dir()))
+        if (d / COMMAND).is_file() and (d / STATE).is_file()
+    ]
 
 
 def check_actuator_logs(root: Path) -> DataReport:
@@ -46,15 +65,26 @@ def check_actuator_logs(root: Path) -> DataReport:
     joints = logs[0].joints
     for log in logs:
         if log.joints != joints:
-            raise DataError(f"{root}: {log.name} has joints {list(log.joints)}, {logs[0].name} has {list(joints)}; check each robot apart")
+            raise DataError(
+                f"{root}: {log.name} has joints {list(log.joints)}, {logs[0].name} has {list(joints)}; check"
+                " each robot apart"
+            )
     fits = {log.name: [follow(log, k) for k in range(len(joints))] for log in logs}
     rests = {log.name: [holds(log, k) for k in range(len(joints))] for log in logs}
-    steps = {n: smallest_step(np.concatenate([log.state[:, k] for log in logs])) for k, n in enumerate(joints)}
+    steps = {
+        n: smallest_step(np.concatenate([log.state[:, k] for log in logs])) for k, n in enumerate(joints)
+    }
     unit = _unit(steps)
     summary = {n: _summary([f[k] for f in fits.values()], steps[n], unit) for k, n in enumerate(joints)}
     period = float(np.median([log.period_s for log in logs]))
     motions = {
-        log.name: {**facts, "joints": {n: fits[log.name][k].to_json() | {"rest": rests[log.name][k].to_json()} for k, n in enumerate(joints)}}
+        log.name: {
+            **facts,
+            "joints": {
+                n: fits[log.name][k].to_json() | {"rest": rests[log.name][k].to_json()}
+                for k, n in enumerate(joints)
+            },
+        }
         for log, facts in zip(logs, files, strict=True)
     }
     measured = {
@@ -65,8 +95,17 @@ def check_actuator_logs(root: Path) -> DataReport:
     }
     return DataReport(
         path=str(root),
-        layout={"what": "actuator_logs", "joints": list(joints), "motions": [log.name for log in logs], "cameras": {}},
-        counts={"motions": len(logs), "commands": sum(len(log.command) for log in logs), "states": sum(len(log.state) for log in logs)},
+        layout={
+            "what": "actuator_logs",
+            "joints": list(joints),
+            "motions": [log.name for log in logs],
+            "cameras": {},
+        },
+        counts={
+            "motions": len(logs),
+            "commands": sum(len(log.command) for log in logs),
+            "states": sum(len(log.state) for log in logs),
+        },
         measurements=measured,
         findings=by_severity(_findings(joints, fits, rests, summary, files, unit)),
         assumes=ASSUMES,
@@ -85,9 +124,19 @@ def _read(folder: Path) -> tuple[ActuatorLog, dict[str, Any]]:
     sent_at, measured_at = _times(command), _times(state)
     found = time_unit(float(np.median(np.diff(sent_at))))
     if found is None:
-        raise DataError(f"{folder / COMMAND}: time stamps {np.median(np.diff(sent_at)):g} apart are no rate between 1 and 1000 Hz in any unit; check the clock")
+        raise DataError(
+            f"{folder / COMMAND}: time stamps {np.median(np.diff(sent_at)):g} apart are no rate between 1 and"
+            " 1000 Hz in any unit; check the clock"
+        )
     unit, length = found
-    log = ActuatorLog(name=folder.name, joints=names, command_time_s=sent_at * length, command=sent, state_time_s=measured_at * length, state=measured)
+    log = ActuatorLog(
+        name=folder.name,
+        joints=names,
+        command_time_s=sent_at * length,
+        command=sent,
+        state_time_s=measured_at * length,
+        state=measured,
+    )
     facts: dict[str, Any] = {
         "time_unit": unit,
         "period_ms": 1e3 * log.period_s,
@@ -98,7 +147,9 @@ def _read(folder: Path) -> tuple[ActuatorLog, dict[str, Any]]:
         "clocks_are_identical": bool(np.array_equal(sent_at, measured_at)),
         "start_command": dict(zip(names, sent[0].tolist(), strict=True)),
         "columns": list(state.columns),
-        "other_steps": {n: smallest_step(matrix(state, n)) for n in state.columns if n in ("velocities", "torques")},
+        "other_steps": {
+            n: smallest_step(matrix(state, n)) for n in state.columns if n in ("velocities", "torques")
+        },
         "events": _events(folder, length),
     }
     return log, facts
@@ -107,7 +158,10 @@ def _read(folder: Path) -> tuple[ActuatorLog, dict[str, Any]]:
 def _times(table: TextTable) -> NDArray[np.float64]:
     times = table.numbers("timestamp")
     if len(times) < 12 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-        raise DataError(f"{table.path}: {len(times)} time stamps, expected at least 12 finite ones that increase; repair the log")
+        raise DataError(
+            f"{table.path}: {len(times)} time stamps, expected at least 12 finite ones that increase; repair"
+            " the log"
+        )
     return times
 
 
@@ -126,7 +180,10 @@ def _events(folder: Path, length: float) -> list[dict[str, Any]]:
     table = read_csv(path)
     if "event" not in table.columns or "timestamp" not in table.columns:
         return []
-    return [{"event": e, "time_s": t * length} for e, t in zip(table.column("event"), table.numbers("timestamp").tolist(), strict=True)][:100]
+    return [
+        {"event": e, "time_s": t * length}
+        for e, t in zip(table.column("event"), table.numbers("timestamp").tolist(), strict=True)
+    ][:100]
 
 
 def _unit(steps: Mapping[str, float | None]) -> dict[str, Any]:
@@ -136,7 +193,12 @@ def _unit(steps: Mapping[str, float | None]) -> dict[str, Any]:
         return {"unit": None, "why": "no joint's smallest step is a turn over a power of two"}
     votes = list(read.values())
     unit, bits = max(set(votes), key=votes.count)
-    return {"unit": unit, "encoder_bits": bits, "joints": [n for n, f in read.items() if f == (unit, bits)], "other_steps": [n for n in steps if n not in read]}
+    return {
+        "unit": unit,
+        "encoder_bits": bits,
+        "joints": [n for n, f in read.items() if f == (unit, bits)],
+        "other_steps": [n for n in steps if n not in read],
+    }
 
 
 def _summary(fits: Sequence[JointFollow], step: float | None, unit: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,13 +235,23 @@ def _findings(
     files: Sequence[Mapping[str, Any]],
     unit: Mapping[str, Any],
 ) -> list[DataFinding]:
-    found = [*_units(unit, files), *_conventions(joints, fits), *_loads(summary), *_dead_bands(joints, rests), *_lags(joints, fits), *_stiction(joints, fits)]
+    found = [
+        *_units(unit, files),
+        *_conventions(joints, fits),
+        *_loads(summary),
+        *_dead_bands(joints, rests),
+        *_lags(joints, fits),
+        *_stiction(joints, fits),
+    ]
     if all(f["clocks_are_identical"] for f in files):
         found.append(
             DataFinding(
                 code="command_and_state_share_stamps",
                 severity=Severity.NOTE,
-                sentence="command and state carry the same time stamps: both were logged in one pass of the loop, so part of every lag is the order of logging",
+                sentence=(
+                    "command and state carry the same time stamps: both were logged in one pass of the loop,"
+                    " so part of every lag is the order of logging"
+                ),
                 remedy="stamp the read and the write apart before a lag is compared between two robots",
             )
         )
@@ -189,13 +261,22 @@ def _findings(
 def _units(unit: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> list[DataFinding]:
     names = sorted({str(f["time_unit"]) for f in files})
     known = unit["unit"]
-    angle = f"positions are in {known} (encoder of {unit['encoder_bits']} bits)" if known else "the unit of positions cannot be told from the encoder's step"
+    angle = (
+        f"positions are in {known} (encoder of {unit['encoder_bits']} bits)"
+        if known
+        else "the unit of positions cannot be told from the encoder's step"
+    )
     found = [
         DataFinding(
             code="units_undeclared",
             severity=Severity.NOTE if known else Severity.WARNING,
-            sentence=f"the files state no units; from the numbers, {angle} and time stamps in {' and '.join(names)}",
-            remedy="write the units beside the logs; the same layout is used with other time units by simulators",
+            sentence=(
+                f"the files state no units; from the numbers, {angle} and time stamps in"
+                f" {' and '.join(names)}"
+            ),
+            remedy=(
+                "write the units beside the logs; the same layout is used with other time units by simulators"
+            ),
             numbers={"position": dict(unit), "time": names},
         )
     ]
@@ -221,10 +302,21 @@ def _conventions(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]
         if not len(known):
             continue
         if (known < 0).all():
-            found.append(_convention(name, "sign_flip", f"moves against its command in all {len(known)} motions", known))
+            found.append(
+                _convention(
+                    name, "sign_flip", f"moves against its command in all {len(known)} motions", known
+                )
+            )
         for words, factor in _UNIT_FACTORS.items():
             if (np.abs(known / factor - 1.0) < 0.1).all():
-                found.append(_convention(name, "unit_mismatch", f"has a scale near {factor:.4g} in all {len(known)} motions: {words}", known))
+                found.append(
+                    _convention(
+                        name,
+                        "unit_mismatch",
+                        f"has a scale near {factor:.4g} in all {len(known)} motions: {words}",
+                        known,
+                    )
+                )
     return found
 
 
@@ -244,14 +336,18 @@ def _loads(summary: Mapping[str, Mapping[str, Any]]) -> list[DataFinding]:
     if not loaded:
         return []
     parts = [
-        f"{n} {s['bias']['mean']:+.3f} (scale {s['scale']['min']:.2f} to {s['scale']['max']:.2f})" for n, s in loaded.items() if s["scale"]["min"] is not None
+        f"{n} {s['bias']['mean']:+.3f} (scale {s['scale']['min']:.2f} to {s['scale']['max']:.2f})"
+        for n, s in loaded.items()
+        if s["scale"]["min"] is not None
     ]
     return [
         DataFinding(
             code="load",
             severity=Severity.NOTE,
-            sentence=f"joints rest off their command on one side and their apparent scale changes with the motion: {listed(parts)}: "
-            "gravity with dead band, not a unit or an offset",
+            sentence=(
+                "joints rest off their command on one side and their apparent scale changes with the motion:"
+                f" {listed(parts)}: gravity with dead band, not a unit or an offset"
+            ),
             remedy="model the load, or compare joints at equal poses; do not correct it as a scale",
             joints=tuple(loaded),
             numbers={n: dict(s["bias"]) | {"scale": s["scale"]} for n, s in loaded.items()},
@@ -267,12 +363,16 @@ def _dead_bands(joints: Sequence[str], rests: Mapping[str, Sequence[Holds]]) -> 
                 widths.setdefault(name, []).append(rest.hysteresis)
     if not widths:
         return []
-    mean = {n: float(np.mean(v)) for n, v in sorted(widths.items(), key=lambda item: -abs(float(np.mean(item[1]))))}
+    mean = {
+        n: float(np.mean(v))
+        for n, v in sorted(widths.items(), key=lambda item: -abs(float(np.mean(item[1]))))
+    }
     return [
         DataFinding(
             code="dead_band",
             severity=Severity.NOTE,
-            sentence="held joints rest apart by the side they came from: " + listed([f"{n} {w:.4f}" for n, w in mean.items()]),
+            sentence="held joints rest apart by the side they came from: "
+            + listed([f"{n} {w:.4f}" for n, w in mean.items()]),
             remedy="give the simulator's joints friction; a replay cannot be closer than this",
             joints=tuple(mean),
             numbers={"width": mean},
@@ -281,7 +381,10 @@ def _dead_bands(joints: Sequence[str], rests: Mapping[str, Sequence[Holds]]) -> 
 
 
 def _lags(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]]) -> list[DataFinding]:
-    unresolved = {m: [n for n, f in zip(joints, row, strict=True) if f.lag_samples is not None and not f.is_resolved] for m, row in fits.items()}
+    unresolved = {
+        m: [n for n, f in zip(joints, row, strict=True) if f.lag_samples is not None and not f.is_resolved]
+        for m, row in fits.items()
+    }
     unresolved = {m: names for m, names in unresolved.items() if names}
     if not unresolved:
         return []
@@ -289,8 +392,11 @@ def _lags(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]]) -> l
         DataFinding(
             code="lag_not_identifiable",
             severity=Severity.NOTE,
-            sentence=f"the best lag is the longest one tried ({1e3 * LONGEST_LAG_S:.0f} ms): {listed([f'{m} {names}' for m, names in unresolved.items()], 8)}; "
-            "slow motions do not show a lag",
+            sentence=(
+                f"the best lag is the longest one tried ({1e3 * LONGEST_LAG_S:.0f} ms):"
+                f" {listed([f'{m} {names}' for m, names in unresolved.items()], 8)}; slow motions do not show"
+                " a lag"
+            ),
             remedy="take the lag from fast motions of the same joint",
             numbers={"motions": unresolved},
         )
@@ -298,7 +404,12 @@ def _lags(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]]) -> l
 
 
 def _stiction(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]]) -> list[DataFinding]:
-    still = {(m, n): f.state_range for m, row in fits.items() for n, f in zip(joints, row, strict=True) if f.lag_samples is None}
+    still = {
+        (m, n): f.state_range
+        for m, row in fits.items()
+        for n, f in zip(joints, row, strict=True)
+        if f.lag_samples is None
+    }
     frozen = [k for k, reach in still.items() if reach == 0.0]
     if not frozen:
         return []
@@ -306,7 +417,10 @@ def _stiction(joints: Sequence[str], fits: Mapping[str, Sequence[JointFollow]]) 
         DataFinding(
             code="stiction",
             severity=Severity.NOTE,
-            sentence=f"where a command is constant the state does not move at all in {len(frozen)} of {len(still)} cases: stiction within one encoder step",
+            sentence=(
+                f"where a command is constant the state does not move at all in {len(frozen)} of {len(still)}"
+                " cases: stiction within one encoder step"
+            ),
             remedy="none needed; do not read it as a dead encoder while the joint moves elsewhere",
             numbers={"still": len(frozen), "cases": len(still)},
         )

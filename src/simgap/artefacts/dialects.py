@@ -13,7 +13,8 @@ from simgap.errors import DataError
 SEPARATORS = (",", ";", "\t", "|")
 _NAMES = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _UNIT = re.compile(
-    r"[\[(]?\s*(s|sec|ms|us|ns|min|h|m|mm|cm|deg|°|rad|%|hz|fps|n|nm|kg|g|px|bool|0/1|1/0|y/n|yes/no|true/false|int|float|str|text|-|#)?\s*[\])]?", re.I
+    r"[\[(]?\s*(s|sec|ms|us|ns|min|h|m|mm|cm|deg|°|rad|%|hz|fps|n|nm|kg|g|px|bool|0/1|1/0|y/n|yes/no|true/false|int|float|str|text|-|#)?\s*[\])]?",
+    re.I,
 )
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _SAMPLE = 50
@@ -30,7 +31,9 @@ def decoded(content: bytes, what: str) -> tuple[str, str]:
             try:
                 return content.decode(name), "UTF-16" if name == "utf-16" else ""
             except UnicodeDecodeError as error:
-                raise DataError(f"{what} begins like {name.upper()} text and is none; save it as UTF-8") from error
+                raise DataError(
+                    f"{what} begins like {name.upper()} text and is none; save it as UTF-8"
+                ) from error
     if b"\0" in content:
         raise DataError(f"{what} is not text; save the table as CSV")
     try:
@@ -44,7 +47,11 @@ def header_after_hash(comments: Sequence[str], row: Sequence[str], mark: str) ->
     cells = [c.strip() for c in comments[-1].split(mark)] if comments else []
     if len(cells) != len(row) or len(row) < 2 or any(len(c) > 30 for c in cells):
         return None
-    return [cells[0] or "no", *cells[1:]] if any(re.fullmatch(r"[-+]?\d+([.,]\d+)?", c.strip()) for c in row) else None
+    return (
+        [cells[0] or "no", *cells[1:]]
+        if any(re.fullmatch(r"[-+]?\d+([.,]\d+)?", c.strip()) for c in row)
+        else None
+    )
 
 
 def separator(lines: Sequence[str]) -> str:
@@ -72,7 +79,9 @@ def cleaned(rows: list[list[str]], mark: str) -> tuple[list[list[str]], list[str
     if len(full) < len(rows):
         done.append(f"{len(rows) - len(full)} blank rows are left out")
     titles = []
-    while len(full) > 1 and sum(bool(c.strip()) for c in full[0]) == 1 < sum(bool(c.strip()) for c in full[1]):
+    while len(full) > 1 and sum(bool(c.strip()) for c in full[0]) == 1 < sum(
+        bool(c.strip()) for c in full[1]
+    ):
         titles.append(next(c.strip() for c in full.pop(0) if c.strip()))
     if titles:
         done.append(f"{len(titles)} title lines before the header are left out")
@@ -85,7 +94,10 @@ def cleaned(rows: list[list[str]], mark: str) -> tuple[list[list[str]], list[str
         full.pop(1)
         done.append("the row below the header holds units and is left out")
     if mark != "," and any(_DECIMAL_COMMA.fullmatch(c.strip()) for row in full[1:] for c in row):
-        full[1:] = [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in row] for row in full[1:]]
+        full[1:] = [
+            [c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in row]
+            for row in full[1:]
+        ]
         done.append("numbers have decimal commas")
     header, renamed = _unique([c.strip() for c in full[0]])
     full[0] = header
@@ -96,9 +108,15 @@ def cleaned(rows: list[list[str]], mark: str) -> tuple[list[list[str]], list[str
 def _same_width(rows: list[list[str]]) -> list[list[str]]:
     """Cut empty cells behind the header's last one, which spreadsheets write; other differences in width stay."""
     width = len(rows[0])
-    while width > 1 and not rows[0][width - 1].strip() and all(len(r) < width or not r[width - 1].strip() for r in rows):
+    while (
+        width > 1
+        and not rows[0][width - 1].strip()
+        and all(len(r) < width or not r[width - 1].strip() for r in rows)
+    ):
         width -= 1
-    return [row[:width] if len(row) > width and not any(c.strip() for c in row[width:]) else row for row in rows]
+    return [
+        row[:width] if len(row) > width and not any(c.strip() for c in row[width:]) else row for row in rows
+    ]
 
 
 def _one_header(rows: list[list[str]]) -> tuple[list[list[str]], bool]:
@@ -107,20 +125,32 @@ def _one_header(rows: list[list[str]]) -> tuple[list[list[str]], bool]:
         return rows, False
     top, below = [c.strip() for c in rows[0]], [c.strip() for c in rows[1]]
     grouped = sum(bool(c) for c in top) < len(top) or len(set(top)) < len(top)
-    if not grouped or not all(re.search(r"[^\W\d]", c) for c in below) or len(set(below)) == len(below) or _is_units(rows[1]):
+    if (
+        not grouped
+        or not all(re.search(r"[^\W\d]", c) for c in below)
+        or len(set(below)) == len(below)
+        or _is_units(rows[1])
+    ):
         return rows, False
     filled, last = [], ""
     for name in top:
         last = name or last
         filled.append(last)
     once = Counter(below)
-    joined = [f"{a}_{b}" if a and (once[b] > 1 or a == t) and a.lower() != b.lower() else b for a, b, t in zip(filled, below, top, strict=True)]
+    joined = [
+        f"{a}_{b}" if a and (once[b] > 1 or a == t) and a.lower() != b.lower() else b
+        for a, b, t in zip(filled, below, top, strict=True)
+    ]
     return [joined, *rows[2:]], True
 
 
 def _is_units(row: Sequence[str]) -> bool:
     said = [c.strip() for c in row if c.strip()]
-    return len(said) >= 2 and all(_UNIT.fullmatch(c) for c in said) and any(re.search(r"[a-z°%/]", c, re.IGNORECASE) for c in said)
+    return (
+        len(said) >= 2
+        and all(_UNIT.fullmatch(c) for c in said)
+        and any(re.search(r"[a-z°%/]", c, re.IGNORECASE) for c in said)
+    )
 
 
 def _unique(names: list[str]) -> tuple[list[str], list[str]]:

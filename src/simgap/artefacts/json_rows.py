@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_LISTS = ("trials", "episodes", "results", "rollouts", "runs", "data", "records", "evaluations", "per_episode", "per_task")
+_LISTS = (
+    "trials",
+    "episodes",
+    "results",
+    "rollouts",
+    "runs",
+    "data",
+    "records",
+    "evaluations",
+    "per_episode",
+    "per_task",
+)
 _OUTCOMES = ("success", "successes", "is_success", "succeeded", "outcome", "outcomes", "results")
 _FEWEST = 2
 
@@ -23,10 +34,13 @@ def _rows(document: Any) -> list[Any]:
         return document
     if not isinstance(document, dict):
         return []
-    if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):  # a data frame, split
+    # a data frame, split
+    if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
         names = [str(c) for c in document["columns"]]
         return [dict(zip(names, row, strict=False)) for row in document["data"] if isinstance(row, list)]
-    lists = {str(k).lower(): v for k, v in document.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
+    lists = {
+        str(k).lower(): v for k, v in document.items() if isinstance(v, list) and v and isinstance(v[0], dict)
+    }
     named = [v for k, v in lists.items() if k in _LISTS]
     if len(named) == 1:
         return named[0]
@@ -50,20 +64,32 @@ def _numbered(document: Mapping[str, Any]) -> list[Any]:
 def _list_of_outcomes(row: Mapping[str, Any]) -> list[Any] | None:
     """Return a list of one outcome per trial that an object holds; None where it holds none."""
     for name, value in row.items():
-        if str(name).lower() in _OUTCOMES and isinstance(value, list) and len(value) >= _FEWEST and not any(isinstance(v, list | dict) for v in value):
+        if (
+            str(name).lower() in _OUTCOMES
+            and isinstance(value, list)
+            and len(value) >= _FEWEST
+            and not any(isinstance(v, list | dict) for v in value)
+        ):
             return value
     return None
 
 
 def _unfolded(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return one object per trial where an object holds lists side by side, one entry per trial, itself otherwise."""
-    holder = next((v for v in (row, *row.values()) if isinstance(v, dict) and _list_of_outcomes(v) is not None), None)
+    holder = next(
+        (v for v in (row, *row.values()) if isinstance(v, dict) and _list_of_outcomes(v) is not None), None
+    )
     outcomes = _list_of_outcomes(holder) if holder is not None else None
     if holder is None or outcomes is None:
         return [row]
     lists = {k: v for k, v in holder.items() if isinstance(v, list) and len(v) == len(outcomes)}
-    single = {k: v for k, v in {**row, **holder}.items() if not isinstance(v, list | dict) and not _is_total(k)}
-    return [{**single, **{("success" if v is outcomes else str(k)): v[n] for k, v in lists.items()}} for n in range(len(outcomes))]
+    single = {
+        k: v for k, v in {**row, **holder}.items() if not isinstance(v, list | dict) and not _is_total(k)
+    }
+    return [
+        {**single, **{("success" if v is outcomes else str(k)): v[n] for k, v in lists.items()}}
+        for n in range(len(outcomes))
+    ]
 
 
 def _is_total(name: Any) -> bool:

@@ -14,7 +14,20 @@ from simgap.artefacts.trials.words import key, yes_no
 from simgap.statistics import pearson, spearman
 
 _KEEP = ("include", "included", "used", "in_fit", "in_plot", "in_correlation", "keep", "valid", "is_valid")
-_DROP = ("exclude", "excluded", "outlier", "is_outlier", "invalid", "drop", "dropped", "duplicate", "is_duplicate", "hidden", "flagged", "flag")
+_DROP = (
+    "exclude",
+    "excluded",
+    "outlier",
+    "is_outlier",
+    "invalid",
+    "drop",
+    "dropped",
+    "duplicate",
+    "is_duplicate",
+    "hidden",
+    "flagged",
+    "flag",
+)
 _POLICY = ("policy", "model", "series", "method", "agent", "policy_name")
 _PRINTED = ("printed_r", "r_printed", "published_r", "reported_r", "printed_pearson", "paper_r")
 _FEWEST = 3
@@ -38,7 +51,9 @@ def kept(table: TextTable) -> tuple[NDArray[np.bool_], dict[str, int]]:
 def fractions(table: TextTable, column: str) -> tuple[NDArray[np.float64], str]:
     """Return a column of rates as fractions, and the scale it is written in: each column has its own."""
     values = table.numbers(column)
-    is_percent = bool(np.nanmax(values, initial=0.0) > 1.5) or bool(set(key(column).split("_")) & {"pct", "percent", "percentage"})
+    is_percent = bool(np.nanmax(values, initial=0.0) > 1.5) or bool(
+        set(key(column).split("_")) & {"pct", "percent", "percentage"}
+    )
     return values * (0.01 if is_percent else 1.0), "percent" if is_percent else "fraction"
 
 
@@ -62,7 +77,9 @@ def printed(table: TextTable, group: str, rows: NDArray[np.int64]) -> list[float
     return []
 
 
-def within_policy(table: TextTable, rows: NDArray[np.int64], real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str, Any]:
+def within_policy(
+    table: TextTable, rows: NDArray[np.int64], real: NDArray[np.float64], sim: NDArray[np.float64]
+) -> dict[str, Any]:
     """Return the correlation over the rows of each policy alone, for policies with at least three."""
     column = find(table, _POLICY)
     if column is None:
@@ -71,20 +88,37 @@ def within_policy(table: TextTable, rows: NDArray[np.int64], real: NDArray[np.fl
     sizes = {str(p): names == p for p in dict.fromkeys(names.tolist())}
     if len(sizes) < 2:
         return {}
-    return {p: {"n": int(m.sum()), "pearson_r": pearson(real=real[m], sim=sim[m])} for p, m in sizes.items() if m.sum() >= _FEWEST}
+    return {
+        p: {"n": int(m.sum()), "pearson_r": pearson(real=real[m], sim=sim[m])}
+        for p, m in sizes.items()
+        if m.sum() >= _FEWEST
+    }
 
 
-def policy_means(table: TextTable, groups: dict[str, NDArray[np.int64]], real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str, Any] | None:
+def policy_means(
+    table: TextTable,
+    groups: dict[str, NDArray[np.int64]],
+    real: NDArray[np.float64],
+    sim: NDArray[np.float64],
+) -> dict[str, Any] | None:
     """Return the correlation over policies, each with the mean of its groups; None unless three policies are in every group."""
     column = find(table, _POLICY)
     if column is None or len(groups) < 2:
         return None
     names = np.array(table.column(column))
-    common = [p for p in dict.fromkeys(names.tolist()) if all((names[rows] == p).any() for rows in groups.values())]
+    common = [
+        p for p in dict.fromkeys(names.tolist()) if all((names[rows] == p).any() for rows in groups.values())
+    ]
     if len(common) < _FEWEST:
         return None
-    means = [[float(np.mean([v[rows][names[rows] == p].mean() for rows in groups.values()])) for p in common] for v in (real, sim)]
-    rates = {"real": dict(zip(common, means[0], strict=True)), "sim": dict(zip(common, means[1], strict=True))}
+    means = [
+        [float(np.mean([v[rows][names[rows] == p].mean() for rows in groups.values()])) for p in common]
+        for v in (real, sim)
+    ]
+    rates = {
+        "real": dict(zip(common, means[0], strict=True)),
+        "sim": dict(zip(common, means[1], strict=True)),
+    }
     return {
         "n": len(common),
         "groups": len(groups),

@@ -1,7 +1,8 @@
 """Tables of simulated and real success rates: scales told apart, counts checked, correlations computed again beside the printed ones.
 
-Several definitions of the mean maximum rank violation are in use, weighted by the gap of the real or of the simulated rates and
-with ties on either side; all are given, with n. Rates of checkpoints of one training run are no independent policies.
+Several definitions of the mean maximum rank violation are in use, weighted by the gap of the real or of the
+simulated rates and with ties on either side; all are given, with n. Rates of checkpoints of one training run
+are no independent policies.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ def _is_count(name: str) -> bool:
 def violations(real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str, float | None]:
     """Return the mean maximum rank violation by every definition in use.
 
-    The gap that weighs is that of the real rates, as in SimplerEnv's code, or of the simulated ones; "better" is ``>`` or ``<`` on both
-    sides, which differ where one side ties: the pair then counts for the policy that is better (worse) on the other side.
+    The gap that weighs is that of the real rates, as in SimplerEnv's code, or of the simulated ones; "better"
+    is ``>`` or ``<`` on both sides, which differ where one side ties: the pair then counts for the policy
+    that is better (worse) on the other side.
     """
     return {
         "real gap, >": mmrv(real=real, sim=sim),
@@ -77,26 +79,40 @@ def violations(real: NDArray[np.float64], sim: NDArray[np.float64]) -> dict[str,
     }
 
 
-def check_pair_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[str, str] | None = None) -> DataReport:
+def check_pair_tables(
+    root: Path, tables: Sequence[TextTable], unread: Mapping[str, str] | None = None
+) -> DataReport:
     """Check the tables of a folder that pair simulated and real rates; what was not read is named."""
     found = {t.path.name: pairs for t in tables if (pairs := read_pairs(t)) is not None}
     documents = {name: _describe(pairs) for name, pairs in found.items()}
     others = [t.path.name for t in tables if t.path.name not in found]
-    findings = [*not_read(others, unread or {}), *(f for name in found for f in _judge(name, documents[name]))]
+    findings = [
+        *not_read(others, unread or {}),
+        *(f for name in found for f in _judge(name, documents[name])),
+    ]
     scales = {n: d["scale"] for n, d in documents.items() if "scale" in d}
     if len(set(scales.values())) > 1:
         findings.append(
             DataFinding(
                 code="scales_differ",
                 severity=Severity.WARNING,
-                sentence=f"the files do not share a scale: {listed([f'{n} in {s}' for n, s in scales.items()], 8)}",
-                remedy="divide percent by 100 before pooling; correlations within one file are not affected, rank violations are",
+                sentence=(
+                    f"the files do not share a scale: {listed([f'{n} in {s}' for n, s in scales.items()], 8)}"
+                ),
+                remedy=(
+                    "divide percent by 100 before pooling; correlations within one file are not affected,"
+                    " rank violations are"
+                ),
                 numbers=scales,
             )
         )
     return DataReport(
         path=str(root),
-        layout={"what": "sim_real_pairs", "tables": {n: "orders" if p.orders else "rates" for n, p in found.items()}, "cameras": {}},
+        layout={
+            "what": "sim_real_pairs",
+            "tables": {n: "orders" if p.orders else "rates" for n, p in found.items()},
+            "cameras": {},
+        },
         counts={"tables": len(found), "pairs": sum(len(p.table.rows) for p in found.values())},
         measurements={"tables": documents},
         findings=by_severity(findings),
@@ -106,7 +122,11 @@ def check_pair_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[s
 
 def _describe(pairs: PairTable) -> dict[str, Any]:
     table = pairs.table
-    facts: dict[str, Any] = {"rows": len(table.rows), "columns": list(table.columns), "comment_lines": len(table.comments)}
+    facts: dict[str, Any] = {
+        "rows": len(table.rows),
+        "columns": list(table.columns),
+        "comment_lines": len(table.comments),
+    }
     facts |= {"real": pairs.real, "sim": pairs.sim}
     if pairs.orders:
         return facts | {"groups": _orders(pairs)}
@@ -116,8 +136,17 @@ def _describe(pairs: PairTable) -> dict[str, Any]:
     use = np.flatnonzero(rows & complete)
     groups = {g: found for g, members in _groups(table).items() if len(found := np.intersect1d(members, use))}
     facts |= {"scale": real_scale if real_scale == sim_scale else f"real in {real_scale}, sim in {sim_scale}"}
-    facts |= {"counts": _counts(table, pairs), "twins": _twins(table), "flags": flags, "incomplete": int((~complete).sum())}
-    facts |= {"out_of_range": [int(k) + 2 for k in np.flatnonzero(complete & ((real < 0) | (real > 1) | (sim < 0) | (sim > 1)))]}
+    facts |= {
+        "counts": _counts(table, pairs),
+        "twins": _twins(table),
+        "flags": flags,
+        "incomplete": int((~complete).sum()),
+    }
+    facts |= {
+        "out_of_range": [
+            int(k) + 2 for k in np.flatnonzero(complete & ((real < 0) | (real > 1) | (sim < 0) | (sim > 1)))
+        ]
+    }
     facts |= {"policies": policies_of(table), "policy_means": policy_means(table, groups, real, sim)}
     documents = {}
     for group, members in groups.items():
@@ -142,7 +171,11 @@ def _group(real: NDArray[np.float64], sim: NDArray[np.float64], printed: list[fl
 def _groups(table: TextTable) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each task, and of each panel of a task where one task is there twice."""
     names = [c for group in (_GROUP, _WITHIN) if (c := table.find(*group)) is not None]
-    keys = [" / ".join(row) for row in zip(*(table.column(c) for c in names), strict=True)] if names else ["all"] * len(table.rows)
+    keys = (
+        [" / ".join(row) for row in zip(*(table.column(c) for c in names), strict=True)]
+        if names
+        else ["all"] * len(table.rows)
+    )
     return {k: np.flatnonzero([x == k for x in keys]) for k in dict.fromkeys(keys)}
 
 
@@ -166,12 +199,23 @@ def _twins(table: TextTable) -> int:
 def _orders(pairs: PairTable) -> dict[str, Any]:
     """Return Spearman's rho of two orders of the same policies, with the printed one."""
     table = pairs.table
-    keys = [" / ".join(row) for row in zip(*(table.column(c) for c in (table.find("env"), table.find("dim")) if c), strict=True)]
-    printed = table.numbers("printed_rho") if "printed_rho" in table.columns else np.full(len(table.rows), np.nan)
+    keys = [
+        " / ".join(row)
+        for row in zip(*(table.column(c) for c in (table.find("env"), table.find("dim")) if c), strict=True)
+    ]
+    printed = (
+        table.numbers("printed_rho") if "printed_rho" in table.columns else np.full(len(table.rows), np.nan)
+    )
     found = {}
-    for key, a, b, said in zip(keys, table.column(pairs.sim), table.column(pairs.real), printed.tolist(), strict=True):
+    for key, a, b, said in zip(
+        keys, table.column(pairs.sim), table.column(pairs.real), printed.tolist(), strict=True
+    ):
         comparable = sorted(a) == sorted(b) and len(set(a)) == len(a) > 1
-        rho = spearman(sim=[float(a.index(c)) for c in a], real=[float(b.index(c)) for c in a]) if comparable else None
+        rho = (
+            spearman(sim=[float(a.index(c)) for c in a], real=[float(b.index(c)) for c in a])
+            if comparable
+            else None
+        )
         found[key] = {"n": len(a), "spearman_rho": rho, "printed_rho": said if said == said else None}
     return found
 
@@ -185,7 +229,10 @@ def _judge(name: str, facts: dict[str, Any]) -> list[DataFinding]:
         if printed is not None and computed is not None and abs(printed - computed) > _DISAGREE:
             off[group] = {"printed": printed, "computed": computed, "n": g["n"]}
     if off:
-        parts = [f"{g} printed {v['printed']:.3f}, computed {v['computed']:.3f} (n = {v['n']})" for g, v in off.items()]
+        parts = [
+            f"{g} printed {v['printed']:.3f}, computed {v['computed']:.3f} (n = {v['n']})"
+            for g, v in off.items()
+        ]
         found.append(
             DataFinding(
                 code="printed_correlation_differs",
@@ -196,14 +243,21 @@ def _judge(name: str, facts: dict[str, Any]) -> list[DataFinding]:
             )
         )
     found += _rows(name, facts)
-    unequal = {g: v["mmrv"] for g, v in facts["groups"].items() if "mmrv" in v and max(v["mmrv"].values()) - min(v["mmrv"].values()) > 0.005}
+    unequal = {
+        g: v["mmrv"]
+        for g, v in facts["groups"].items()
+        if "mmrv" in v and max(v["mmrv"].values()) - min(v["mmrv"].values()) > 0.005
+    }
     if unequal:
         parts = [f"{g} {min(v.values()):.4f} to {max(v.values()):.4f}" for g, v in unequal.items()]
         found.append(
             DataFinding(
                 code="definitions_of_mmrv_differ",
                 severity=Severity.NOTE,
-                sentence=f"{name}: the mean maximum rank violation depends on whose gap weighs and on how ties count: {listed(parts)}",
+                sentence=(
+                    f"{name}: the mean maximum rank violation depends on whose gap weighs and on how ties"
+                    f" count: {listed(parts)}"
+                ),
                 remedy="say which one is meant; SimplerEnv weighs by the real gap and counts > on both sides",
                 numbers=unequal,
             )
@@ -226,23 +280,57 @@ def _rows(name: str, facts: dict[str, Any]) -> list[DataFinding]:
     found = []
     if facts.get("flags"):
         parts = [f"{n} by {c}" for c, n in facts["flags"].items()]
-        with_all = [f"{g} {v['pearson_r_with_flagged_rows']:.3f}" for g, v in facts["groups"].items() if v.get("pearson_r_with_flagged_rows") is not None]
-        text = f"{name}: rows that the table flags are left out of the correlations ({listed(parts)}); with them r is {listed(with_all)}"
-        found.append(_note("flagged_rows", text, "say which rows count, and why, before the correlation is read", facts["flags"]))
+        with_all = [
+            f"{g} {v['pearson_r_with_flagged_rows']:.3f}"
+            for g, v in facts["groups"].items()
+            if v.get("pearson_r_with_flagged_rows") is not None
+        ]
+        text = (
+            f"{name}: rows that the table flags are left out of the correlations ({listed(parts)}); with them"
+            f" r is {listed(with_all)}"
+        )
+        found.append(
+            _note(
+                "flagged_rows",
+                text,
+                "say which rows count, and why, before the correlation is read",
+                facts["flags"],
+            )
+        )
     if facts.get("incomplete"):
         text = f"{name}: {facts['incomplete']} rows lack one of the two rates and are left out"
-        found.append(_note("incomplete_pairs", text, "fill them in, or say their number", {"rows": facts["incomplete"]}))
+        found.append(
+            _note(
+                "incomplete_pairs", text, "fill them in, or say their number", {"rows": facts["incomplete"]}
+            )
+        )
     if facts.get("out_of_range"):
         text = f"{name}: rates below 0 or above 1 in rows {listed([str(k) for k in facts['out_of_range']])}"
         remedy = "correct them, or write all of a column in one scale"
         numbers = {"rows": facts["out_of_range"]}
-        found.append(DataFinding(code="rates_out_of_range", severity=Severity.FAULT, sentence=text, remedy=remedy, numbers=numbers))
+        found.append(
+            DataFinding(
+                code="rates_out_of_range",
+                severity=Severity.FAULT,
+                sentence=text,
+                remedy=remedy,
+                numbers=numbers,
+            )
+        )
     if "policies" in facts and facts["policies"] in (None, 1) and facts["rows"] > 2:
         text = (
-            f"{name}: no column names several policies, so these correlations are over tasks, conditions or checkpoints: they do not say whether the simulator "
+            f"{name}: no column names several policies, so these correlations are over tasks, conditions or"
+            " checkpoints: they do not say whether the simulator "
         )
         text += "ranks policies as reality does"
-        found.append(_note("not_over_policies", text, "pair at least three policies on the same tasks", {"policies": facts["policies"]}))
+        found.append(
+            _note(
+                "not_over_policies",
+                text,
+                "pair at least three policies on the same tasks",
+                {"policies": facts["policies"]},
+            )
+        )
     return found
 
 

@@ -24,7 +24,10 @@ NORMALISERS = ("normalizer_processor", "unnormalizer_processor")
 _LIMIT = 16 << 20
 ASSUMES = (
     "the processors run in the order they are listed",
-    "a step named normalizer_processor scales, one named unnormalizer_processor scales back, and no code of the policy scales again",
+    (
+        "a step named normalizer_processor scales, one named unnormalizer_processor scales back, and no code"
+        " of the policy scales again"
+    ),
 )
 
 
@@ -49,7 +52,9 @@ def check_policy_folder(root: Path) -> DataReport:
     steps = [step for name in PIPELINES for step in _steps(root, name)]
     states = {s["state_file"]: _state_file(root, s["state_file"]) for s in steps if s["state_file"]}
     blocks = {name: found for name, (_, found) in states.items()}
-    statistics, statistics_findings = judge([b for found in {id(v): v for v in blocks.values()}.values() for b in found])
+    statistics, statistics_findings = judge(
+        [b for found in {id(v): v for v in blocks.values()}.values() for b in found]
+    )
     weights = _weights(root)
     findings = [
         *_pointers(states, weights),
@@ -65,7 +70,11 @@ def check_policy_folder(root: Path) -> DataReport:
     return DataReport(
         path=str(root),
         layout={"what": "policy_folder", **_expects(config), "cameras": _cameras(config)},
-        counts={"files": sum(p.is_file() for p in root.iterdir()), "processors": len(steps), "normalisers": sum(s["is_normaliser"] for s in steps)},
+        counts={
+            "files": sum(p.is_file() for p in root.iterdir()),
+            "processors": len(steps),
+            "normalisers": sum(s["is_normaliser"] for s in steps),
+        },
         measurements={
             "training": _training(config, training),
             "processors": steps,
@@ -97,10 +106,17 @@ def _steps(root: Path, name: str) -> list[dict[str, Any]]:
     found = []
     for k, step in enumerate(listed_steps if isinstance(listed_steps, list) else []):
         if not isinstance(step, dict):
-            raise DataError(f"{root / name} step {k} is a {type(step).__name__}, expected an object; restore the file")
+            raise DataError(
+                f"{root / name} step {k} is a {type(step).__name__}, expected an object; restore the file"
+            )
         config = _object(step, "config")
         registry = str(step.get("registry_name") or step.get("class") or "unknown")
-        fact: dict[str, Any] = {"pipeline": name.removesuffix(".json"), "step": k, "name": registry, "is_normaliser": registry in NORMALISERS}
+        fact: dict[str, Any] = {
+            "pipeline": name.removesuffix(".json"),
+            "step": k,
+            "name": registry,
+            "is_normaliser": registry in NORMALISERS,
+        }
         fact["state_file"] = str(step["state_file"]) if step.get("state_file") else None
         if fact["is_normaliser"]:
             types = {k: v.get("type") for k, v in _object(config, "features").items() if isinstance(v, dict)}
@@ -123,9 +139,16 @@ def _state_file(root: Path, name: str) -> tuple[dict[str, Any], tuple[Statistics
 
 
 def _pointer(path: Path) -> dict[str, Any]:
-    lines = dict(line.split(" ", 1) for line in read_bytes(path, 1024).decode(errors="replace").splitlines() if " " in line)
+    lines = dict(
+        line.split(" ", 1)
+        for line in read_bytes(path, 1024).decode(errors="replace").splitlines()
+        if " " in line
+    )
     size = lines.get("size", "")
-    return {"content": lines.get("oid"), "content_bytes": int(size) if size.isdecimal() and len(size) < 20 else None}
+    return {
+        "content": lines.get("oid"),
+        "content_bytes": int(size) if size.isdecimal() and len(size) < 20 else None,
+    }
 
 
 def _weights(root: Path) -> dict[str, Any]:
@@ -133,18 +156,34 @@ def _weights(root: Path) -> dict[str, Any]:
     if not path.is_file():
         return {"state": "missing"}
     pointer = is_lfs_pointer(path)
-    return {"state": "git_lfs_pointer" if pointer else "present", "bytes": path.stat().st_size, **(_pointer(path) if pointer else {})}
+    return {
+        "state": "git_lfs_pointer" if pointer else "present",
+        "bytes": path.stat().st_size,
+        **(_pointer(path) if pointer else {}),
+    }
 
 
 def _expects(config: Mapping[str, Any]) -> dict[str, Any]:
     features = {**_object(config, "input_features"), **_object(config, "output_features")}
     shapes = {str(k): v.get("shape") if isinstance(v, dict) else None for k, v in features.items()}
-    names = ("type", "chunk_size", "n_action_steps", "n_obs_steps", "normalization_mapping", "temporal_ensemble_coeff", "vision_backbone")
+    names = (
+        "type",
+        "chunk_size",
+        "n_action_steps",
+        "n_obs_steps",
+        "normalization_mapping",
+        "temporal_ensemble_coeff",
+        "vision_backbone",
+    )
     return {"policy": config.get("type"), "features": shapes, **{n: config.get(n) for n in names[1:]}}
 
 
 def _cameras(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v.get("shape") for k, v in _object(config, "input_features").items() if isinstance(v, dict) and v.get("type") == "VISUAL"}
+    return {
+        k: v.get("shape")
+        for k, v in _object(config, "input_features").items()
+        if isinstance(v, dict) and v.get("type") == "VISUAL"
+    }
 
 
 def _training(config: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +200,9 @@ def _training(config: Mapping[str, Any], training: Mapping[str, Any]) -> dict[st
     }
 
 
-def _pointers(states: Mapping[str, tuple[dict[str, Any], Any]], weights: Mapping[str, Any]) -> list[DataFinding]:
+def _pointers(
+    states: Mapping[str, tuple[dict[str, Any], Any]], weights: Mapping[str, Any]
+) -> list[DataFinding]:
     pointers = {name: facts for name, (facts, _) in states.items() if facts["state"] == "git_lfs_pointer"}
     found = []
     if pointers:
@@ -169,8 +210,14 @@ def _pointers(states: Mapping[str, tuple[dict[str, Any], Any]], weights: Mapping
             DataFinding(
                 code="statistics_file_is_lfs_pointer",
                 severity=Severity.FAULT,
-                sentence=f"the statistics file is a Git LFS pointer, not the statistics: {listed(list(pointers))}; nothing is known of how this policy scales",
-                remedy="run 'git lfs pull' in its repository; a loader that skips the file runs the policy unscaled",
+                sentence=(
+                    f"the statistics file is a Git LFS pointer, not the statistics: {listed(list(pointers))};"
+                    " nothing is known of how this policy scales"
+                ),
+                remedy=(
+                    "run 'git lfs pull' in its repository; a loader that skips the file runs the policy"
+                    " unscaled"
+                ),
                 numbers={"files": pointers},
             )
         )
@@ -187,8 +234,15 @@ def _pointers(states: Mapping[str, tuple[dict[str, Any], Any]], weights: Mapping
     return found
 
 
-def _missing(root: Path, config: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], states: Mapping[str, tuple[dict[str, Any], Any]]) -> list[DataFinding]:
-    absent = {n: f["state"] for n, (f, _) in states.items() if f["state"] in ("missing", "outside the folder")}
+def _missing(
+    root: Path,
+    config: Mapping[str, Any],
+    steps: Sequence[Mapping[str, Any]],
+    states: Mapping[str, tuple[dict[str, Any], Any]],
+) -> list[DataFinding]:
+    absent = {
+        n: f["state"] for n, (f, _) in states.items() if f["state"] in ("missing", "outside the folder")
+    }
     absent |= {s["name"]: "names no state file" for s in steps if s["is_normaliser"] and not s["state_file"]}
     if not config:
         absent[CONFIG] = "missing"
@@ -200,27 +254,41 @@ def _missing(root: Path, config: Mapping[str, Any], steps: Sequence[Mapping[str,
         DataFinding(
             code="policy_files_missing",
             severity=Severity.FAULT if steps else Severity.WARNING,
-            sentence=f"{root.name} lacks files it refers to: {listed([f'{n} ({w})' for n, w in absent.items()])}",
-            remedy="download the folder again; a policy of an older LeRobot keeps its statistics inside the weights and must be migrated first",
+            sentence=(
+                f"{root.name} lacks files it refers to: {listed([f'{n} ({w})' for n, w in absent.items()])}"
+            ),
+            remedy=(
+                "download the folder again; a policy of an older LeRobot keeps its statistics inside the"
+                " weights and must be migrated first"
+            ),
             numbers={"files": absent},
         )
     ]
 
 
-def _inert(steps: Sequence[Mapping[str, Any]], blocks: Mapping[str, Sequence[StatisticsBlock]]) -> list[DataFinding]:
+def _inert(
+    steps: Sequence[Mapping[str, Any]], blocks: Mapping[str, Sequence[StatisticsBlock]]
+) -> list[DataFinding]:
     found = []
     for step in steps:
         if not step["is_normaliser"] or not blocks.get(step["state_file"] or ""):
             continue
-        inert = inert_features(step["features"], step["modes"] or {}, {b.key: set(b.values) for b in blocks[step["state_file"]]})
+        inert = inert_features(
+            step["features"], step["modes"] or {}, {b.key: set(b.values) for b in blocks[step["state_file"]]}
+        )
         if inert:
             found.append(
                 DataFinding(
                     code="normalisation_inert",
                     severity=Severity.FAULT,
-                    sentence=f"{step['name']} is inert for {listed(list(inert))}: {step['state_file']} holds statistics for "
-                    f"{listed([b.key for b in blocks[step['state_file']]])}",
-                    remedy="rename the statistics to the policy's features; without them values pass unscaled and no error is raised",
+                    sentence=(
+                        f"{step['name']} is inert for {listed(list(inert))}: {step['state_file']} holds"
+                        f" statistics for {listed([b.key for b in blocks[step['state_file']]])}"
+                    ),
+                    remedy=(
+                        "rename the statistics to the policy's features; without them values pass unscaled"
+                        " and no error is raised"
+                    ),
                     feature=next(iter(inert)),
                     numbers={"inert": inert},
                 )
@@ -239,7 +307,10 @@ def _twice(steps: Sequence[Mapping[str, Any]]) -> list[DataFinding]:
                     DataFinding(
                         code="normalised_twice",
                         severity=Severity.FAULT,
-                        sentence=f"{pipeline} has {len(same)} steps named {kind} for {listed(sorted(shared))}: the values are scaled {len(same)} times",
+                        sentence=(
+                            f"{pipeline} has {len(same)} steps named {kind} for {listed(sorted(shared))}: the"
+                            f" values are scaled {len(same)} times"
+                        ),
                         remedy="keep one",
                         feature=sorted(shared)[0],
                         numbers={"steps": [s["step"] for s in same]},
@@ -263,7 +334,10 @@ def _disagree(blocks: Mapping[str, Sequence[StatisticsBlock]]) -> list[DataFindi
         DataFinding(
             code="scaling_differs",
             severity=Severity.FAULT,
-            sentence=f"{listed(next(iter(off.values())))} hold different statistics of {listed(list(off))}: scaling and scaling back are not inverse",
+            sentence=(
+                f"{listed(next(iter(off.values())))} hold different statistics of {listed(list(off))}:"
+                " scaling and scaling back are not inverse"
+            ),
             remedy="use one set of statistics on both sides",
             feature=next(iter(off)),
             numbers={"files": off},
@@ -275,9 +349,14 @@ def _is_close(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     return len(a) == len(b) and bool((np.abs(a - b) <= 1e-6 * (1.0 + np.abs(a).max())).all())
 
 
-def _modes(config: Mapping[str, Any], training: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[DataFinding]:
+def _modes(
+    config: Mapping[str, Any], training: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]
+) -> list[DataFinding]:
     """Compare the scaling modes that config, training and processors name."""
-    named = {CONFIG: _object(config, "normalization_mapping"), TRAINING: _object(_object(training, "policy"), "normalization_mapping")}
+    named = {
+        CONFIG: _object(config, "normalization_mapping"),
+        TRAINING: _object(_object(training, "policy"), "normalization_mapping"),
+    }
     named |= {f"{s['pipeline']} step {s['step']}": s["modes"] for s in steps if s["is_normaliser"]}
     named = {n: m for n, m in named.items() if m}
     different = {n: m for n, m in named.items() if m != next(iter(named.values()))}
@@ -330,6 +409,9 @@ def _units(config: Mapping[str, Any]) -> list[DataFinding]:
             code="units_not_recorded",
             severity=Severity.WARNING,
             sentence="nothing in the folder records units, joint names or which end of the gripper is open",
-            remedy="take them from the training dataset and its recording command; compare a pose before the first motion",
+            remedy=(
+                "take them from the training dataset and its recording command; compare a pose before the"
+                " first motion"
+            ),
         )
     ]

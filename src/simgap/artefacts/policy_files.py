@@ -40,8 +40,17 @@ def check_policy_file(path: Path) -> DataReport:
         measurements |= measured
     return DataReport(
         path=str(path),
-        layout={"what": "policy_file", "kind": file.kind, "cameras": list(interface.cameras), "image_size": interface.image_size, "chunk": interface.chunk},
-        counts={"action_dimensions": len(interface.their_action_spec), "state_dimensions": len(interface.their_state_spec)},
+        layout={
+            "what": "policy_file",
+            "kind": file.kind,
+            "cameras": list(interface.cameras),
+            "image_size": interface.image_size,
+            "chunk": interface.chunk,
+        },
+        counts={
+            "action_dimensions": len(interface.their_action_spec),
+            "state_dimensions": len(interface.their_state_spec),
+        },
         measurements=measurements,
         findings=by_severity(findings),
         assumes=assumes,
@@ -68,8 +77,13 @@ def _conventions(interface: Interface) -> list[DataFinding]:
             DataFinding(
                 code="no_gripper",
                 severity=Severity.NOTE,
-                sentence="no action dimension is said to be a gripper, so an executor may average all of them",
-                remedy="set is_gripper in action_spec where one is: half of open and half of closed is a grasp that slips",
+                sentence=(
+                    "no action dimension is said to be a gripper, so an executor may average all of them"
+                ),
+                remedy=(
+                    "set is_gripper in action_spec where one is: half of open and half of closed is a grasp"
+                    " that slips"
+                ),
             )
         )
     return found
@@ -81,17 +95,37 @@ def _openvla(file: PolicyFile, interface: Interface) -> tuple[Sequence[DataFindi
     try:
         statistics = read_action_statistics(path, key)
     except SimgapError as error:
-        fault = DataFinding(code="statistics_unusable", severity=Severity.FAULT, sentence=str(error), remedy="name the data set the policy was trained on")
+        fault = DataFinding(
+            code="statistics_unusable",
+            severity=Severity.FAULT,
+            sentence=str(error),
+            remedy="name the data set the policy was trained on",
+        )
         return [fault], {}
     accepted = file.names("accept_doubts")
     found = [
         DataFinding(
             code=f"statistics_{doubt.code}",
-            severity=Severity.NOTE if doubt.code in accepted else Severity.FAULT if doubt.is_certain else Severity.WARNING,
+            severity=(
+                Severity.NOTE
+                if doubt.code in accepted
+                else Severity.FAULT
+                if doubt.is_certain
+                else Severity.WARNING
+            ),
             sentence=doubt.sentence + (" (accepted in the file)" if doubt.code in accepted else ""),
-            remedy="correct unnorm_key or action_spec" if doubt.is_certain else f'look at how it was trained; then add "{doubt.code}" to accept_doubts',
+            remedy=(
+                "correct unnorm_key or action_spec"
+                if doubt.is_certain
+                else f'look at how it was trained; then add "{doubt.code}" to accept_doubts'
+            ),
         )
         for doubt in doubts(statistics, interface.their_action_spec)
     ]
-    measured, of_themselves = judge([b for b in read_statistics(path) if b.group == statistics.unnorm_key and b.key == "action"])
-    return [*found, *of_themselves], {"statistics": measured, "verdict": judge_action_statistics(statistics, interface.their_action_spec).to_json()}
+    measured, of_themselves = judge(
+        [b for b in read_statistics(path) if b.group == statistics.unnorm_key and b.key == "action"]
+    )
+    return [*found, *of_themselves], {
+        "statistics": measured,
+        "verdict": judge_action_statistics(statistics, interface.their_action_spec).to_json(),
+    }

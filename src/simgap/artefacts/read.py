@@ -18,7 +18,11 @@ from simgap.artefacts.trials.tables import check_trial_tables, is_trial_table
 from simgap.checks.data.report import DataReport, by_severity
 from simgap.checks.data.statistics.episodes import judge_episodes
 from simgap.checks.data.statistics.rules import judge
-from simgap.episodes.statistics.by_episode import is_episode_statistics, over_episodes, read_episode_statistics
+from simgap.episodes.statistics.by_episode import (
+    is_episode_statistics,
+    over_episodes,
+    read_episode_statistics,
+)
 from simgap.episodes.statistics.files import StatisticsBlock, dialect, read_statistics
 from simgap.errors import DataError
 from simgap.policies.bridges import KIND_NAMES
@@ -60,7 +64,12 @@ def recognise(path: Path) -> FolderKind:
     Raises:
         DataError: a file that decides cannot be read; names it.
     """
-    if not path.exists() or (path / "meta").is_dir() or path.suffix in _EPISODE_FILES or _holds(path, _EPISODE_FILES):
+    if (
+        not path.exists()
+        or (path / "meta").is_dir()
+        or path.suffix in _EPISODE_FILES
+        or _holds(path, _EPISODE_FILES)
+    ):
         return FolderKind.EPISODES
     if path.is_dir():
         if motion_folders(path):
@@ -74,7 +83,9 @@ def recognise(path: Path) -> FolderKind:
         return FolderKind.TRIAL_LOGS
     if any(read_pairs(t) is not None for t in tables):
         return FolderKind.SIM_REAL_PAIRS
-    if any(is_episode_statistics(file) for file in _files(path, ".jsonl")) or any(True for _ in _blocks(path)):
+    if any(is_episode_statistics(file) for file in _files(path, ".jsonl")) or any(
+        True for _ in _blocks(path)
+    ):
         return FolderKind.STATISTICS
     return FolderKind.UNKNOWN if tables or _files(path, ".json") else FolderKind.EPISODES
 
@@ -83,7 +94,8 @@ def check_foreign(path: Path | str) -> DataReport | None:
     """Check what is no dataset of episodes; None where it is one, or nothing that is known here.
 
     Raises:
-        DataError: a file cannot be read, or the folder holds tables and JSON of an unknown kind; one line that names it.
+        DataError: a file cannot be read, or the folder holds tables and JSON of an unknown kind; one line
+            that names it.
     """
     root = Path(path)
     kind = recognise(root)
@@ -93,7 +105,8 @@ def check_foreign(path: Path | str) -> DataReport | None:
         case FolderKind.POLICY_FOLDER:
             return check_policy_folder(root)
         case FolderKind.POLICY_FILE:
-            from simgap.artefacts.policy_files import check_policy_file  # torch: two seconds that no dataset needs
+            # torch: two seconds that no dataset needs
+            from simgap.artefacts.policy_files import check_policy_file
 
             return check_policy_file(root)
         case FolderKind.TRIAL_LOGS:
@@ -104,8 +117,9 @@ def check_foreign(path: Path | str) -> DataReport | None:
             return check_statistics_files(root)
         case FolderKind.UNKNOWN:
             raise DataError(
-                f"{root} holds no dataset of episodes and nothing else that is known: statistics (mean, std, q01 ...), actuator logs "
-                "(control.csv, state_motor.csv), a policy folder (config.json), trial logs or paired rates (CSV with a success column)"
+                f"{root} holds no dataset of episodes and nothing else that is known: statistics (mean, std,"
+                " q01 ...), actuator logs (control.csv, state_motor.csv), a policy folder (config.json),"
+                " trial logs or paired rates (CSV with a success column)"
             )
     return None
 
@@ -116,15 +130,26 @@ def check_statistics_files(root: Path) -> DataReport:
     Raises:
         DataError: a file cannot be read; names it.
     """
-    by_episode = {str(f): read_episode_statistics(f) for f in _files(root, ".jsonl") if is_episode_statistics(f)}
+    by_episode = {
+        str(f): read_episode_statistics(f) for f in _files(root, ".jsonl") if is_episode_statistics(f)
+    }
     blocks = (*_blocks(root), *(b for episodes in by_episode.values() for b in over_episodes(episodes)))
     measured, findings = judge(blocks)
     findings += [f for episodes in by_episode.values() for f in judge_episodes(episodes)]
     files = sorted({b.file for b in blocks})
-    counted: dict[str, Any] = {"files": len(files), "blocks": len(blocks), "groups": len({b.group for b in blocks if b.group})}
+    counted: dict[str, Any] = {
+        "files": len(files),
+        "blocks": len(blocks),
+        "groups": len({b.group for b in blocks if b.group}),
+    }
     return DataReport(
         path=str(root),
-        layout={"what": "statistics", "dialect": dialect(blocks), "files": files, "cameras": {b.key: b.size for b in blocks if b.is_image}},
+        layout={
+            "what": "statistics",
+            "dialect": dialect(blocks),
+            "files": files,
+            "cameras": {b.key: b.size for b in blocks if b.is_image},
+        },
         counts=counted,
         measurements={"statistics": measured, "groups": _groups(blocks)},
         findings=by_severity(findings),
@@ -142,7 +167,13 @@ def describe_foreign(path: Path | str) -> dict[str, Any] | None:
     if report is None:
         return None
     document = report.to_json()
-    return {"kind": "data_info", "schema": document["schema"], "path": document["path"], **document["layout"], "counts": document["counts"]}
+    return {
+        "kind": "data_info",
+        "schema": document["schema"],
+        "path": document["path"],
+        **document["layout"],
+        "counts": document["counts"],
+    }
 
 
 def _groups(blocks: tuple[StatisticsBlock, ...]) -> dict[str, dict[str, Any]]:
@@ -171,7 +202,10 @@ def _files(path: Path, *suffixes: str) -> list[Path]:
             if file.suffix in suffixes and file.is_file():
                 found.append(file)
             if len(found) > _MOST_FILES:
-                raise DataError(f"{path} holds more than {_MOST_FILES} files of {', '.join(suffixes)}; give one of its folders")
+                raise DataError(
+                    f"{path} holds more than {_MOST_FILES} files of {', '.join(suffixes)}; give one of its"
+                    " folders"
+                )
     return found
 
 

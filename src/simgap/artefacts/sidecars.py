@@ -36,7 +36,10 @@ def sidecars(root: Path) -> tuple[dict[str, Any], list[DataFinding]]:
                 DataFinding(
                     code="json_with_nan",
                     severity=Severity.WARNING,
-                    sentence=f"{name} holds {not_finite} bare NaN or Infinity: no JSON, most readers refuse it; they are read as missing here",
+                    sentence=(
+                        f"{name} holds {not_finite} bare NaN or Infinity: no JSON, most readers refuse it;"
+                        " they are read as missing here"
+                    ),
                     remedy="write null for what was not measured",
                     feature=name,
                     numbers={"n": not_finite},
@@ -74,7 +77,9 @@ def _read(path: Path) -> tuple[Any, int]:
 def _describe(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         return {"what": type(document).__name__}
-    motors = {k: v for k, v in document.items() if isinstance(v, dict) and {"range_min", "range_max"} <= set(v)}
+    motors = {
+        k: v for k, v in document.items() if isinstance(v, dict) and {"range_min", "range_max"} <= set(v)
+    }
     if motors and len(motors) == len(document):
         spans = {k: abs(int(v["range_max"]) - int(v["range_min"])) for k, v in motors.items()}
         return {
@@ -89,7 +94,9 @@ def _describe(document: Any) -> dict[str, Any]:
         facts |= {"verdict": verdict.get("status"), "joints": [str(j) for j in verdict.get("joints") or []]}
     if isinstance(document.get("report"), dict):
         facts["report"] = document["report"]
-        facts["units"] = sorted({k.rsplit("_", 1)[1] for k in document if k.endswith(("_deg", "_rad", "_mm"))})
+        facts["units"] = sorted(
+            {k.rsplit("_", 1)[1] for k in document if k.endswith(("_deg", "_rad", "_mm"))}
+        )
     return facts
 
 
@@ -99,7 +106,12 @@ def _calibrations(facts: Mapping[str, Mapping[str, Any]]) -> list[DataFinding]:
     if len(files) < 2:
         return []
     (first, a), *others = files.items()
-    off = {j: {first: a[j], n: b[j]} for n, b in others for j in a if j in b and abs(a[j] - b[j]) > 0.02 * abs(b[j])}
+    off = {
+        j: {first: a[j], n: b[j]}
+        for n, b in others
+        for j in a
+        if j in b and abs(a[j] - b[j]) > 0.02 * abs(b[j])
+    }
     if not off:
         return []
     parts = [f"{j} {' against '.join(f'{v:.3f}' for v in d.values())}" for j, d in off.items()]
@@ -107,7 +119,10 @@ def _calibrations(facts: Mapping[str, Mapping[str, Any]]) -> list[DataFinding]:
         DataFinding(
             code="calibrations_differ",
             severity=Severity.NOTE,
-            sentence=f"one unit of the -100..100 mode is another angle by calibration (degrees a unit): {listed(parts)}",
+            sentence=(
+                "one unit of the -100..100 mode is another angle by calibration (degrees a unit):"
+                f" {listed(parts)}"
+            ),
             remedy="compare arms in degrees, never in range units",
             joints=tuple(off),
             numbers=off,

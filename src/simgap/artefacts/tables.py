@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.artefacts.dialects import SEPARATORS, cleaned, decoded, header_after_hash, separator, table_of_objects
+from simgap.artefacts.dialects import (
+    SEPARATORS,
+    cleaned,
+    decoded,
+    header_after_hash,
+    separator,
+    table_of_objects,
+)
 from simgap.artefacts.json_rows import rows_of_json
 from simgap.bounds import MALFORMED, TABLE_CELLS, TABLE_COLUMNS, TEXT_BYTES, TRIAL_ROWS, read_bytes
 from simgap.episodes.formats.index import read_json_lines
@@ -85,8 +92,15 @@ def read_csv(path: Path, most_rows: int = TRIAL_ROWS) -> TextTable:
     stated = re.fullmatch(r"sep=(.)\s*", body[0]) if body else None  # what spreadsheets write for each other
     body = body[1:] if stated else body
     first = max((line.count(m) for line in body[:1] for m in SEPARATORS), default=0)
-    if len(lines) > most_rows or first > TABLE_COLUMNS or max(text.count(m) for m in SEPARATORS) > TABLE_CELLS:
-        raise DataError(f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is no log of trials; split it")
+    if (
+        len(lines) > most_rows
+        or first > TABLE_COLUMNS
+        or max(text.count(m) for m in SEPARATORS) > TABLE_CELLS
+    ):
+        raise DataError(
+            f"{path} has more than {most_rows} rows, {TABLE_COLUMNS} columns or {TABLE_CELLS} cells, which is"
+            " no log of trials; split it"
+        )
     try:
         mark = stated[1] if stated else separator(body)
         rows = [row for row in csv.reader(body, delimiter=mark) if row]
@@ -105,17 +119,24 @@ def read_json_table(path: Path) -> TextTable | None:
         DataError: missing, too large, or not JSON at all.
     """
     is_lines = path.suffix == ".jsonl"
-    objects: list[Mapping[str, Any]] = [v for _, v in read_json_lines(path) if isinstance(v, dict)] if is_lines else rows_of_json(read_json(path))
+    objects: list[Mapping[str, Any]] = (
+        [v for _, v in read_json_lines(path) if isinstance(v, dict)]
+        if is_lines
+        else rows_of_json(read_json(path))
+    )
     if not objects or len(objects) > TRIAL_ROWS:
         return None
     rows = table_of_objects(objects)
     return None if not rows[0] or len(rows) * len(rows[0]) > TABLE_CELLS else _table(path, rows, ",", (), [])
 
 
-def _table(path: Path, rows: list[list[str]], mark: str, comments: tuple[str, ...], notes: list[str]) -> TextTable:
+def _table(
+    path: Path, rows: list[list[str]], mark: str, comments: tuple[str, ...], notes: list[str]
+) -> TextTable:
     if not rows or len(rows) * len(rows[0]) > TABLE_CELLS or len(rows[0]) > TABLE_COLUMNS:
         raise DataError(
-            f"{path} holds {len(rows)} rows of {len(rows[0]) if rows else 0} cells, expected a header and {TABLE_CELLS} cells at most; check the file"
+            f"{path} holds {len(rows)} rows of {len(rows[0]) if rows else 0} cells, expected a header and"
+            f" {TABLE_CELLS} cells at most; check the file"
         )
     full, titles, done = cleaned(rows, mark)
     if not full:
@@ -123,9 +144,18 @@ def _table(path: Path, rows: list[list[str]], mark: str, comments: tuple[str, ..
     header = full[0]
     for number, row in enumerate(full[1:], start=2):
         if len(row) != len(header):
-            raise DataError(f"{path} row {number} has {len(row)} cells, its header has {len(header)}; quote cells that hold commas")
+            raise DataError(
+                f"{path} row {number} has {len(row)} cells, its header has {len(header)}; quote cells that"
+                " hold commas"
+            )
     said = (*comments, *titles)
-    return TextTable(path=path, columns=tuple(header), rows=tuple(tuple(r) for r in full[1:]), comments=said, notes=(*notes, *done))
+    return TextTable(
+        path=path,
+        columns=tuple(header),
+        rows=tuple(tuple(r) for r in full[1:]),
+        comments=said,
+        notes=(*notes, *done),
+    )
 
 
 def matrix(table: TextTable, name: str, width: int | None = None) -> NDArray[np.float64]:
@@ -137,10 +167,16 @@ def matrix(table: TextTable, name: str, width: int | None = None) -> NDArray[np.
     parsed = [_list(cell, table.path, number) for number, cell in enumerate(table.column(name), start=2)]
     lengths = {len(p) for p in parsed} | ({width} if width is not None else set())
     if len(lengths) != 1:
-        raise DataError(f"{table.path}: column {name!r} holds lists of {sorted(lengths)} numbers; expected one length throughout")
+        raise DataError(
+            f"{table.path}: column {name!r} holds lists of {sorted(lengths)} numbers; expected one length"
+            " throughout"
+        )
     values = np.array(parsed, dtype=np.float64).reshape(len(parsed), lengths.pop())
     if not np.isfinite(values).all():
-        raise DataError(f"{table.path}: column {name!r} holds {int((~np.isfinite(values)).sum())} numbers that are none (NaN or infinite); repair the log")
+        raise DataError(
+            f"{table.path}: column {name!r} holds {int((~np.isfinite(values)).sum())} numbers that are none"
+            " (NaN or infinite); repair the log"
+        )
     return values
 
 
@@ -149,4 +185,6 @@ def _list(cell: str, path: Path, number: int) -> list[float]:
         value: Any = json.loads(cell)
         return [float(v) for v in value]
     except MALFORMED as error:
-        raise DataError(f"{path} row {number} holds {cell[:40]!r}, expected a list of numbers such as [0.1, 0.2]") from error
+        raise DataError(
+            f"{path} row {number} holds {cell[:40]!r}, expected a list of numbers such as [0.1, 0.2]"
+        ) from error

@@ -1,6 +1,7 @@
 """The command line: one verb a step of the loop, each in a file of its own that is imported when it is called.
 
-Exit codes: 0 done, 1 a finding that needs attention, 2 the request is wrong, 3 it could not be done, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 a finding that needs attention, 2 the request is wrong, 3 it could not be done, 130
+interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _dispatch(words: list[str]) -> int:
             print(f"simgap {__version__}")
             return 0
         case [option, *_] if option.startswith("-"):
-            raise UsageError(f"{option} stands before the verb; write `simgap VERB {option} ...`, see `simgap --help`")
+            raise UsageError(
+                f"{option} stands before the verb; write `simgap VERB {option} ...`, see `simgap --help`"
+            )
     name, *rest = words
     machine.apply_environment(machine.rendering_environment() | machine.arithmetic_environment())
     verb = load_verb(name)
@@ -81,12 +84,18 @@ def _overview() -> str:
         [
             "usage: simgap VERB [options]      simgap VERB --help      simgap --version",
             "",
-            "Gets a robot policy from simulation to reality, and says honestly which thing is broken on the way.",
+            (
+                "Gets a robot policy from simulation to reality, and says honestly which thing is broken on"
+                " the way."
+            ),
             "",
             "verbs, in the order of the loop:",
             *lines,
             "",
             "Every verb takes --json, --out PATH, --seed N, --quiet, --allow-code and --debug.",
-            "Exit codes: 0 done, 1 a finding that needs attention, 2 wrong request, 3 could not, 130 interrupted, 143 terminated.",
+            (
+                "Exit codes: 0 done, 1 a finding that needs attention, 2 wrong request, 3 could not, 130"
+                " interrupted, 143 terminated."
+            ),
         ]
     )

@@ -12,6 +12,7 @@ def few_episodes(count: int) -> str:
         return ""
     those = "1 episode is" if count == 1 else f"{count} episodes are"
     return (
-        f"{those} few: arm-pick took 500 to reach 99 % in sim, and 4,000 where every factor varies (docs/studies/headline.md); "
-        "a policy of fewer mostly repeats what it was shown, and its loss does not say so"
+        f"{those} few: arm-pick took 500 to reach 99 % in sim, and 4,000 where every factor varies"
+        " (docs/studies/headline.md); a policy of fewer mostly repeats what it was shown, and its loss does"
+        " not say so"
     )

@@ -11,26 +11,49 @@ from simgap.errors import UsageError
 if TYPE_CHECKING:
     from simgap.trust import Trust
 
-COMMON_DEFAULTS: dict[str, Any] = {"json": False, "out": None, "seed": 0, "quiet": False, "debug": False, "allow_code": False}
+COMMON_DEFAULTS: dict[str, Any] = {
+    "json": False,
+    "out": None,
+    "seed": 0,
+    "quiet": False,
+    "debug": False,
+    "allow_code": False,
+}
 
 
 class VerbParser(argparse.ArgumentParser):
     """A parser with the common options, as are the sub-parsers a verb adds to it.
 
-    The common options hold no defaults of their own: ``simgap data --json check`` and ``simgap data check --json`` then
-    mean the same. :func:`parse` fills in what nobody gave.
+    The common options hold no defaults of their own: ``simgap data --json check`` and ``simgap data check
+    --json`` then mean the same. :func:`parse` fills in what nobody gave.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "allow_abbrev": False})
         common = self.add_argument_group("common options")
         keep = argparse.SUPPRESS
-        common.add_argument("--json", action="store_true", default=keep, help="one JSON document on standard output, everything else on standard error")
+        common.add_argument(
+            "--json",
+            action="store_true",
+            default=keep,
+            help="one JSON document on standard output, everything else on standard error",
+        )
         common.add_argument("--out", type=Path, metavar="PATH", default=keep, help="where to write")
-        common.add_argument("--seed", type=_seed, metavar="N", default=keep, help="root of every random draw (default 0)")
-        common.add_argument("--quiet", action="store_true", default=keep, help="no progress on standard error")
-        common.add_argument("--allow-code", action="store_true", default=keep, help="let files name code, programs and keys to use: only for files you trust")
-        common.add_argument("--debug", action="store_true", default=keep, help="show the traceback of an error")
+        common.add_argument(
+            "--seed", type=_seed, metavar="N", default=keep, help="root of every random draw (default 0)"
+        )
+        common.add_argument(
+            "--quiet", action="store_true", default=keep, help="no progress on standard error"
+        )
+        common.add_argument(
+            "--allow-code",
+            action="store_true",
+            default=keep,
+            help="let files name code, programs and keys to use: only for files you trust",
+        )
+        common.add_argument(
+            "--debug", action="store_true", default=keep, help="show the traceback of an error"
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing a usage block, so that every error leaves by one door.

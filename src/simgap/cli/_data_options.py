@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from simgap.episodes.formats.keymap import KeyMap
     from simgap.episodes.reader import Dataset
 
-WORDS = "deg, rad, percent, m, mm, rad/s, normalised, ticks ..., absolute, delta, chunk_delta, gripper, opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
+WORDS = (
+    "deg, rad, percent, m, mm, rad/s, normalised, ticks ..., absolute, delta, chunk_delta, gripper,"
+    " opens_high, opens_low, LOW..HIGH, ends:LOW..HIGHticks"
+)
 
 _RENAME = "name of a dimension, as action:OLD=NEW or state:OLD=NEW where only one of the two is meant; repeat"
 
@@ -29,14 +32,31 @@ def add_reading(action: argparse.ArgumentParser, *, is_stated: bool = True) -> N
         action="append",
         default=[],
         metavar="KEY=ROLE",
-        help="role of a key: action, state, time, ignore or a camera's name (several keys of one vector are joined); none=state: nothing was measured; "
-        "or a JSON file that says all of this",
+        help=(
+            "role of a key: action, state, time, ignore or a camera's name (several keys of one vector are"
+            " joined); none=state: nothing was measured; or a JSON file that says all of this"
+        ),
     )
-    group.add_argument("--rate-hz", type=float, metavar="HZ", help="frames a second, where the format does not say")
-    group.add_argument("--image", action="append", default=[], metavar="CAMERA=HOW", help="how frames are stored: rgb, bgr, rotate_180, flip_vertical; repeat")
+    group.add_argument(
+        "--rate-hz", type=float, metavar="HZ", help="frames a second, where the format does not say"
+    )
+    group.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="CAMERA=HOW",
+        help="how frames are stored: rgb, bgr, rotate_180, flip_vertical; repeat",
+    )
     if is_stated:
         group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help=_RENAME)
-        group.add_argument("--is", dest="stated", action="append", default=[], metavar="DIM=WORDS", help=f"what dimensions are, by glob: {WORDS}")
+        group.add_argument(
+            "--is",
+            dest="stated",
+            action="append",
+            default=[],
+            metavar="DIM=WORDS",
+            help=f"what dimensions are, by glob: {WORDS}",
+        )
 
 
 def add_change(action: argparse.ArgumentParser) -> None:
@@ -44,12 +64,42 @@ def add_change(action: argparse.ArgumentParser) -> None:
     group = action.add_argument_group("what to change; DIM is [action:|state:]GLOB")
     group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help=_RENAME)
     group.add_argument("--drop", action="append", default=[], metavar="DIM", help="leave dimensions out")
-    group.add_argument("--is", dest="stated", action="append", default=[], metavar="DIM=WORDS", help=f"say what dimensions are, no number changes: {WORDS}")
-    group.add_argument("--calibration", type=Path, metavar="FILE", help="LeRobot calibration of the arm: what -100 and 100, or 0 and 100, stand for")
-    group.add_argument("--to", action="append", default=[], metavar="DIM=WORDS", help="convert dimensions, in the same words")
-    group.add_argument("--order", action="append", default=[], metavar="[action:|state:]A,B,C", help="order of the dimensions")
-    group.add_argument("--resample", type=float, metavar="HZ", help="fewer frames a second: at each tick the newest frame, never an invented one")
-    group.add_argument("--clock", choices=("recorded", "positional"), default="recorded", help="positional: k / rate, where the recorded clock is known wrong")
+    group.add_argument(
+        "--is",
+        dest="stated",
+        action="append",
+        default=[],
+        metavar="DIM=WORDS",
+        help=f"say what dimensions are, no number changes: {WORDS}",
+    )
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="LeRobot calibration of the arm: what -100 and 100, or 0 and 100, stand for",
+    )
+    group.add_argument(
+        "--to", action="append", default=[], metavar="DIM=WORDS", help="convert dimensions, in the same words"
+    )
+    group.add_argument(
+        "--order",
+        action="append",
+        default=[],
+        metavar="[action:|state:]A,B,C",
+        help="order of the dimensions",
+    )
+    group.add_argument(
+        "--resample",
+        type=float,
+        metavar="HZ",
+        help="fewer frames a second: at each tick the newest frame, never an invented one",
+    )
+    group.add_argument(
+        "--clock",
+        choices=("recorded", "positional"),
+        default="recorded",
+        help="positional: k / rate, where the recorded clock is known wrong",
+    )
     group.add_argument(
         "--state",
         choices=("measured", "previous-action"),
@@ -57,9 +107,15 @@ def add_change(action: argparse.ArgumentParser) -> None:
         help="previous-action: where nothing was measured, the command before, as LeRobot needs some state",
     )
     group.add_argument("--camera", action="append", default=[], metavar="OLD=NEW", help="rename a camera")
-    group.add_argument("--drop-camera", action="append", default=[], metavar="NAME", help="leave a camera out")
+    group.add_argument(
+        "--drop-camera", action="append", default=[], metavar="NAME", help="leave a camera out"
+    )
     group.add_argument("--resize", type=_size, metavar="HxW", help="size of the frames")
-    group.add_argument("--episodes", metavar="WHICH", help="episodes to take, such as 0,4-9, or a part of a split: split.json:train")
+    group.add_argument(
+        "--episodes",
+        metavar="WHICH",
+        help="episodes to take, such as 0,4-9, or a part of a split: split.json:train",
+    )
     group.add_argument("--task", default="", metavar="WORDS", help="instruction of episodes that carry none")
 
 
@@ -74,10 +130,19 @@ def keymap_of(args: argparse.Namespace, *, with_stated: bool = True) -> KeyMap |
 
     found = KeyMap()
     for word in args.map:
-        found = found.merged(read_keymap(Path(word)) if "=" not in word else KeyMap(keys=tuple(parse_pairs([word], what="--map", example="image=front"))))
-    images = {name: tuple(how.split(",")) for name, how in parse_pairs(args.image, what="--image", example="cam_high=bgr")}
+        found = found.merged(
+            read_keymap(Path(word))
+            if "=" not in word
+            else KeyMap(keys=tuple(parse_pairs([word], what="--map", example="image=front")))
+        )
+    images = {
+        name: tuple(how.split(","))
+        for name, how in parse_pairs(args.image, what="--image", example="cam_high=bgr")
+    }
     stated = parse_pairs(args.stated, what="--is", example="'elbow*=deg'") if with_stated else []
-    rename = dict(parse_pairs(args.rename, what="--rename", example="leader_elbow=elbow")) if with_stated else {}
+    rename = (
+        dict(parse_pairs(args.rename, what="--rename", example="leader_elbow=elbow")) if with_stated else {}
+    )
     said: dict[str, dict[str, Any]] = {}
     for pattern, words in stated:
         said[pattern] = said.get(pattern, {}) | parse_convention(words)
@@ -105,7 +170,10 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
     plan = Plan(
         rename=dict(parse_pairs(args.rename, what="--rename", example="j1=elbow.pos")),
         drop=tuple(args.drop),
-        states=_states(_calibrated(args.calibration, dataset) if args.calibration is not None else {}, conventions(args.stated, "--is")),
+        states=_states(
+            _calibrated(args.calibration, dataset) if args.calibration is not None else {},
+            conventions(args.stated, "--is"),
+        ),
         becomes=conventions(args.to, "--to"),
         order=_orders(args.order),
         rate_hz=args.resample,
@@ -123,9 +191,14 @@ def target_of(args: argparse.Namespace, dataset: Dataset) -> Target:
     )
 
 
-def _states(calibrated: dict[str, dict[str, Any]], stated: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _states(
+    calibrated: dict[str, dict[str, Any]], stated: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """Put what is said of dimensions over what their calibration says; a dimension named in both has both."""
-    return {**calibrated, **{pattern: calibrated.get(pattern, {}) | fields for pattern, fields in stated.items()}}
+    return {
+        **calibrated,
+        **{pattern: calibrated.get(pattern, {}) | fields for pattern, fields in stated.items()},
+    }
 
 
 def episodes_of(text: str, dataset: Dataset) -> tuple[int, ...]:
@@ -143,7 +216,9 @@ def episodes_of(text: str, dataset: Dataset) -> tuple[int, ...]:
     for word in text.split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", word.strip())
         if match is None:
-            raise UsageError(f"--episodes {text!r} is no list of episodes; write it like 0,4-9, or split.json:train")
+            raise UsageError(
+                f"--episodes {text!r} is no list of episodes; write it like 0,4-9, or split.json:train"
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         chosen.extend(range(first, last + 1))
     return tuple(chosen)
@@ -165,15 +240,27 @@ def _calibrated(path: Path, dataset: Dataset) -> dict[str, dict[str, Any]]:
 
     motors = read_json(path)
     if not isinstance(motors, dict):
-        raise UsageError(f"{path} is no LeRobot calibration; expected a JSON object of motors with range_min and range_max")
+        raise UsageError(
+            f"{path} is no LeRobot calibration; expected a JSON object of motors with range_min and range_max"
+        )
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys([*dataset.spec.action_spec.names, *dataset.spec.state_spec.names]):
         entry = motors.get(name.removesuffix(".pos"))
         if isinstance(entry, dict):
             ends = CalibratedRange.from_lerobot(entry)
-            found[name] = {"calibrated": {"low": ends.low, "high": ends.high, "unit": str(ends.unit), "ticks_per_turn": ends.ticks_per_turn}}
+            found[name] = {
+                "calibrated": {
+                    "low": ends.low,
+                    "high": ends.high,
+                    "unit": str(ends.unit),
+                    "ticks_per_turn": ends.ticks_per_turn,
+                }
+            }
     if not found:
-        raise UsageError(f"{path} has motors {sorted(motors)}, none of which is a dimension of {dataset.root}; --rename them to the motors' names")
+        raise UsageError(
+            f"{path} has motors {sorted(motors)}, none of which is a dimension of {dataset.root}; --rename"
+            " them to the motors' names"
+        )
     return found
 
 
@@ -193,9 +280,14 @@ def shares_of(text: str) -> dict[str, float]:
     from simgap.episodes.formats.keymap import parse_pairs
 
     try:
-        return {name: float(share) for name, share in parse_pairs(text.split(","), what="--parts", example="train=0.8,val=0.2")}
+        return {
+            name: float(share)
+            for name, share in parse_pairs(text.split(","), what="--parts", example="train=0.8,val=0.2")
+        }
     except ValueError as error:
-        raise UsageError(f"--parts {text!r} has a share that is no number; write it like train=0.8,val=0.2") from error
+        raise UsageError(
+            f"--parts {text!r} has a share that is no number; write it like train=0.8,val=0.2"
+        ) from error
 
 
 def written(path: Path, document: dict[str, Any], *, is_sealed: bool = False) -> None:

@@ -17,10 +17,27 @@ def show_info(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
-    for key in ("path", "version", "is_ours", "robot_type", "rate_hz", "episodes", "frames", "length", "cameras", "tasks", "outcomes", "fingerprint"):
+    for key in (
+        "path",
+        "version",
+        "is_ours",
+        "robot_type",
+        "rate_hz",
+        "episodes",
+        "frames",
+        "length",
+        "cameras",
+        "tasks",
+        "outcomes",
+        "fingerprint",
+    ):
         table.add_row(key, foreign(str(document[key])))
     for key in ("action_spec", "state_spec"):
-        table.add_row(key, foreign(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"])) or "nothing was measured")
+        table.add_row(
+            key,
+            foreign(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"]))
+            or "nothing was measured",
+        )
     for note in document.get("notes", ()):
         table.add_row("assumed", foreign(note))
     console.print(table)
@@ -31,21 +48,32 @@ def show_report(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
     layout, counts = document["layout"], document["counts"]
-    form = f"LeRobot {layout['version']}" if str(layout["version"]).startswith("v") else str(layout["version"])
+    form = (
+        f"LeRobot {layout['version']}" if str(layout["version"]).startswith("v") else str(layout["version"])
+    )
     console.print(
-        f"{foreign(document['path'])}: {form}, {foreign(layout['robot_type'])}, {counts['episodes_with_frames']} episodes, "
-        f"{counts['frames_found']} frames at {layout['rate_hz']:g} fps declared"
+        f"{foreign(document['path'])}: {form}, {foreign(layout['robot_type'])},"
+        f" {counts['episodes_with_frames']} episodes, {counts['frames_found']} frames at"
+        f" {layout['rate_hz']:g} fps declared"
     )
     joints = {n: j for n, j in document["measurements"]["joints"].items() if j["lag_frames"] is not None}
     if joints:
         table = Table("joint", "relation", "lag frames", "lag ms", "scale", "moving", "still", "R2", box=None)
         for name, j in joints.items():
             cells = (j["scale"], j["moving"]["scale"], j["still"]["scale"], j["r2"])
-            table.add_row(foreign(name), j["relation"], str(j["lag_frames"]), f"{j['lag_ms']:.0f}", *("-" if c is None else f"{c:.3f}" for c in cells))
+            table.add_row(
+                foreign(name),
+                j["relation"],
+                str(j["lag_frames"]),
+                f"{j['lag_ms']:.0f}",
+                *("-" if c is None else f"{c:.3f}" for c in cells),
+            )
         console.print(table)
     for finding in document["findings"]:
         mark = _MARKS[finding["severity"]]
-        console.print(marked(finding["severity"], mark, f" {finding['code']}: {foreign(finding['sentence'])}"))
+        console.print(
+            marked(finding["severity"], mark, f" {finding['code']}: {foreign(finding['sentence'])}")
+        )
         console.print(f"        -> {foreign(finding['remedy'])}")
     if not document["findings"]:
         console.print("nothing wrong found")
@@ -54,8 +82,13 @@ def show_report(console: Console, document: dict[str, Any]) -> None:
 def show_written(console: Console, document: dict[str, Any]) -> None:
     """Show what a conversion or a merge wrote."""
     found = f", {document['found']} of them found" if document["found"] else ""
-    console.print(f"{foreign(document['out'])}: {document['episodes']} episodes{found}, {document['frames']} frames, {duration(document['seconds'])}")
-    console.print(f"fingerprint {document['fingerprint'][:16]}, codec {document['codec']}, {document['videos']}")
+    console.print(
+        f"{foreign(document['out'])}: {document['episodes']} episodes{found}, {document['frames']} frames,"
+        f" {duration(document['seconds'])}"
+    )
+    console.print(
+        f"fingerprint {document['fingerprint'][:16]}, codec {document['codec']}, {document['videos']}"
+    )
     for note in document["notes"]:
         console.print(marked("note", "cyan", f" {foreign(note)}"))
     console.print(f"next: simgap data check {foreign(document['out'])}")
@@ -72,19 +105,26 @@ def show_statistics(console: Console, document: dict[str, Any]) -> None:
         console.print(f"{foreign(document['path'])} stores no statistics")
     elif not differences:
         console.print(
-            f"{foreign(document['path'])}: the stored statistics are those of the data ({document['features']} features, {document['frames']} frames)"
+            f"{foreign(document['path'])}: the stored statistics are those of the data"
+            f" ({document['features']} features, {document['frames']} frames)"
         )
     else:
         table = Table("feature", "dimension", "statistic", "stored", "data", box=None)
         for d in differences[:20]:
             stored = "nothing" if d["stored"] is None else f"{d['stored']:.6g}"
-            table.add_row(foreign(d["feature"]), foreign(d["dimension"]), d["statistic"], stored, f"{d['exact']:.6g}")
+            table.add_row(
+                foreign(d["feature"]), foreign(d["dimension"]), d["statistic"], stored, f"{d['exact']:.6g}"
+            )
         console.print(table)
-        console.print(f"{len(differences)} stored values are not those of the data" + (", the worst 20 shown" if len(differences) > 20 else ""))
+        console.print(
+            f"{len(differences)} stored values are not those of the data"
+            + (", the worst 20 shown" if len(differences) > 20 else "")
+        )
     stale = document["stale_episodes"]
     if stale:
         console.print(
-            f"{len(stale)} lines of episodes_stats.jsonl are missing or are not those of their rows (episodes {foreign(', '.join(map(str, stale[:8])))})"
+            f"{len(stale)} lines of episodes_stats.jsonl are missing or are not those of their rows (episodes"
+            f" {foreign(', '.join(map(str, stale[:8])))})"
         )
     for path in document["written"]:
         console.print(f"wrote {foreign(path)}")
@@ -96,7 +136,13 @@ def show_split(console: Console, document: dict[str, Any]) -> None:
     """Show what is in which part."""
     from rich.table import Table
 
-    table = Table("part", "episodes", "frames", *[foreign(task)[:40] or "(no task)" for task in document["tasks"]], box=None)
+    table = Table(
+        "part",
+        "episodes",
+        "frames",
+        *[foreign(task)[:40] or "(no task)" for task in document["tasks"]],
+        box=None,
+    )
     for name, episodes in document["parts"].items():
         tasks = [str(parts[name]) for parts in document["tasks"].values()]
         table.add_row(foreign(name), str(len(episodes)), str(document["frames"][name]), *tasks)

@@ -37,7 +37,11 @@ def convert(args: argparse.Namespace) -> int:
     with shown(args, "episodes") as report:
         result = convert_dataset(dataset, out, target, workers=workers_of(args), progress=report)
     document = {"kind": "data_convert", **_document(result, began)}
-    document |= {"source": str(dataset.root), "source_version": dataset.info.version, "change": target.to_json()}
+    document |= {
+        "source": str(dataset.root),
+        "source_version": dataset.info.version,
+        "change": target.to_json(),
+    }
     return _finished(args, document, lost, show_written)
 
 
@@ -49,23 +53,34 @@ def merge(args: argparse.Namespace) -> int:
     from simgap.episodes.write.finish import SIMGAP_JSON
 
     keymap = keymap_of(args)
-    datasets = [open_dataset(path, None if (path / SIMGAP_JSON).is_file() else keymap) for path in args.paths]  # ours state their own
+    # ours state their own
+    datasets = [open_dataset(path, None if (path / SIMGAP_JSON).is_file() else keymap) for path in args.paths]
     out = args.out or Path("runs/data") / "+".join(d.root.stem for d in datasets)[:100]
     began = time.monotonic()
     with shown(args, "episodes") as report:
-        result = merge_datasets(datasets, out, codec=args.codec, task=args.task, workers=workers_of(args), progress=report)
+        result = merge_datasets(
+            datasets, out, codec=args.codec, task=args.task, workers=workers_of(args), progress=report
+        )
     document = {"kind": "data_merge", **_document(result, began), "sources": [str(d.root) for d in datasets]}
     return _finished(args, document, [left_out(d) for d in datasets], show_written)
 
 
 def stats(args: argparse.Namespace) -> int:
     """Compare stored statistics with exact ones, and put the exact in their place; 1 when some are wrong and stay so."""
-    from simgap.episodes.edit.restat import compare, dataset_statistics, stale_episodes, stored_statistics, write_statistics
+    from simgap.episodes.edit.restat import (
+        compare,
+        dataset_statistics,
+        stale_episodes,
+        stored_statistics,
+        write_statistics,
+    )
     from simgap.errors import DataError
 
     dataset = _opened(args)
     with shown(args, "episodes measured") as report:
-        exact, notes = dataset_statistics(dataset, images=not (args.no_images or dataset.is_ours), progress=report)
+        exact, notes = dataset_statistics(
+            dataset, images=not (args.no_images or dataset.is_ours), progress=report
+        )
     broken = ""
     try:
         stored = stored_statistics(dataset)
@@ -80,7 +95,9 @@ def stats(args: argparse.Namespace) -> int:
             raise
         stale, broken = [e.index for e in dataset.entries], str(error)
     differences = compare(dataset, stored, exact) if stored is not None else []
-    paths = write_statistics(dataset, exact) if args.write and (differences or stale or stored is None) else []
+    paths = (
+        write_statistics(dataset, exact) if args.write and (differences or stale or stored is None) else []
+    )
     document = {
         "kind": "data_stats",
         "schema": 1,
@@ -108,7 +125,9 @@ def split(args: argparse.Namespace) -> int:
     from simgap.errors import UsageError
 
     if args.datasets and args.out is None:
-        raise UsageError("--datasets writes a dataset a part, and nobody said where; give a new folder with --out")
+        raise UsageError(
+            "--datasets writes a dataset a part, and nobody said where; give a new folder with --out"
+        )
     dataset = _opened(args)
     found = split_episodes(dataset, shares_of(args.parts), args.seed)
     document: dict[str, Any] = {**found.to_json(), "path": str(dataset.root)}
@@ -118,7 +137,11 @@ def split(args: argparse.Namespace) -> int:
         for name, episodes in found.parts.items():
             with shown(args, f"{name}: episodes") as report:
                 target = Target(episodes=episodes, task=args.task)
-                paths.append(convert_dataset(dataset, out / name, target, workers=workers_of(args), progress=report).root)
+                paths.append(
+                    convert_dataset(
+                        dataset, out / name, target, workers=workers_of(args), progress=report
+                    ).root
+                )
         written(out / "split.json", document, is_sealed=True)
         paths.append(out / "split.json")
     elif args.out is not None:
@@ -128,7 +151,12 @@ def split(args: argparse.Namespace) -> int:
     return _finished(args, document, [left_out(dataset)], show_split)
 
 
-def _finished(args: argparse.Namespace, document: dict[str, Any], lost: Sequence[LeftOut], show: Callable[[Console, dict[str, Any]], None]) -> int:
+def _finished(
+    args: argparse.Namespace,
+    document: dict[str, Any],
+    lost: Sequence[LeftOut],
+    show: Callable[[Console, dict[str, Any]], None],
+) -> int:
     """Show what was done; 1 where something of the source was left out that nobody asked to leave out."""
     document["left_out"] = [part.to_json() for part in lost if part]
     document["notes"] = [*document["notes"], *(sentence for part in lost for sentence in part.sentences())]
@@ -146,7 +174,13 @@ def _document(result: Converted, began: float) -> dict[str, Any]:
     from simgap.episodes.reader import open_dataset
 
     spec = open_dataset(result.root).spec
-    how = "videos copied as they are" if result.videos_copied else "frames encoded" if spec.has_videos else "frames kept exactly"
+    how = (
+        "videos copied as they are"
+        if result.videos_copied
+        else "frames encoded"
+        if spec.has_videos
+        else "frames kept exactly"
+    )
     return {
         "schema": 1,
         "out": str(result.root),

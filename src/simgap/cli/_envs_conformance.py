@@ -18,7 +18,9 @@ HELP = "the same numbers on two physics engines and from theory"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action's own options."""
     parser.add_argument("--engine", default="drake", metavar="NAME", help="engine under test (default drake)")
-    parser.add_argument("--blind", action="store_true", help="leave the cameras out: no offscreen driver is needed")
+    parser.add_argument(
+        "--blind", action="store_true", help="leave the cameras out: no offscreen driver is needed"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.blind:
         require_offscreen()
     with progress(None, "measures", args.quiet) as advance:
-        result = conformance(args.env, args.engine, render=not args.blind, on_row=lambda row: advance(note=row.name))
+        result = conformance(
+            args.env, args.engine, render=not args.blind, on_row=lambda row: advance(note=row.name)
+        )
     document = {
         "env": result.env,
         "engine": result.engine,
@@ -52,16 +56,26 @@ def _print(console: Console, result: Conformance) -> None:
     table = Table("measure", "unit", "reference", "under test", "theory", "tolerance", "verdict", box=None)
     for row in result.rows:
         numbers = (_number(row.reference), _number(row.value), _number(row.theory), f"{row.tolerance:g}")
-        table.add_row(row.name, row.unit, *numbers, f"{row.verdict}: {row.note}" if row.note else str(row.verdict))
+        table.add_row(
+            row.name, row.unit, *numbers, f"{row.verdict}: {row.note}" if row.note else str(row.verdict)
+        )
     show_lines(console, f"{result.env}: {result.engine} against {result.reference}")
     console.print(table)
     show_lines(console, "", "declared differences")
     for difference in result.differences:
-        show_lines(console, f"  {difference.name}: MuJoCo {difference.mujoco}; Drake {difference.drake}", f"    matters to {difference.matters}")
+        show_lines(
+            console,
+            f"  {difference.name}: MuJoCo {difference.mujoco}; Drake {difference.drake}",
+            f"    matters to {difference.matters}",
+        )
     for row in result.findings:
         show_lines(console, f"finding: {row.name} ({row.what}) {row.verdict}")
     agreed = sum(row.verdict == "agrees" for row in result.rows)
-    show_lines(console, f"{agreed} of {len(result.rows)} agree, {len(result.rows) - agreed - len(result.findings)} declared, {len(result.findings)} findings")
+    show_lines(
+        console,
+        f"{agreed} of {len(result.rows)} agree, {len(result.rows) - agreed - len(result.findings)} declared,"
+        f" {len(result.findings)} findings",
+    )
 
 
 def _number(value: Any) -> str:

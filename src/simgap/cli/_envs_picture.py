@@ -45,8 +45,21 @@ def run(args: argparse.Namespace) -> int:
     env.close()
     write_atomic(out, png)
     columns = [f"{camera} {i + 1}" for i in range(args.n) for camera in env.cameras]
-    document = {"path": out, "env": args.env, "rows": list(env.presets), "columns": columns, "seed": args.seed, "bytes": os.path.getsize(out)}
-    emit(args, document, lambda console: show_lines(console, f"wrote {out}: {len(env.presets)} presets x {args.n} draws, {' and '.join(env.cameras)}"))
+    document = {
+        "path": out,
+        "env": args.env,
+        "rows": list(env.presets),
+        "columns": columns,
+        "seed": args.seed,
+        "bytes": os.path.getsize(out),
+    }
+    emit(
+        args,
+        document,
+        lambda console: show_lines(
+            console, f"wrote {out}: {len(env.presets)} presets x {args.n} draws, {' and '.join(env.cameras)}"
+        ),
+    )
     return 0
 
 
@@ -68,11 +81,17 @@ def _sheet(env: TaskEnv, draws: int, seed: int) -> bytes:
             values = env.factor_space.sample(ranges, child_rng(seed, "picture", draw))
             frames: dict[str, NDArray[np.uint8]] = env.render_still(values)
             left = gap + draw * (len(env.cameras) * size + gap)
-            page[top : top + size, left : left + len(env.cameras) * size] = np.concatenate([frames[c] for c in env.cameras], axis=1)
+            page[top : top + size, left : left + len(env.cameras) * size] = np.concatenate(
+                [frames[c] for c in env.cameras], axis=1
+            )
     image = Image.fromarray(page)
     pen = ImageDraw.Draw(image)
     for row, name in enumerate(env.presets):
-        pen.text((gap, gap + row * (size + title + gap) + 2), f"{name}  ({' | '.join(env.cameras)})", fill=(20, 20, 20))
+        pen.text(
+            (gap, gap + row * (size + title + gap) + 2),
+            f"{name}  ({' | '.join(env.cameras)})",
+            fill=(20, 20, 20),
+        )
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return buffer.getvalue()

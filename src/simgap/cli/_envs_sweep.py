@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from simgap.envs.factors import FactorRanges
     from simgap.statistics import Estimate
 
-HELP = "one factor moved alone over its range, the others as in a preset: success of the teacher, or of a policy, and what the cameras see"
+HELP = (
+    "one factor moved alone over its range, the others as in a preset: success of the teacher, or of a"
+    " policy, and what the cameras see"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +25,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from simgap.cli.envs import add_engine, add_workers, count
 
     parser.add_argument("factor", metavar="FACTOR", help="what to move (see `simgap envs show ENV`)")
-    parser.add_argument("--low", type=float, metavar="X", help="first value (default: the factor's hard lower bound)")
+    parser.add_argument(
+        "--low", type=float, metavar="X", help="first value (default: the factor's hard lower bound)"
+    )
     parser.add_argument("--high", type=float, metavar="X", help="last value (default: the hard upper bound)")
-    parser.add_argument("--points", type=count, default=9, metavar="N", help="values, evenly spaced (default 9)")
-    parser.add_argument("-n", type=count, default=20, metavar="N", help="rollouts a value, the same seeds at each (default 20)")
-    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the other factors are drawn from (default nominal)")
-    parser.add_argument("--checkpoint", type=Path, metavar="CHECKPOINT", help="sweep this policy instead of the teacher")
+    parser.add_argument(
+        "--points", type=count, default=9, metavar="N", help="values, evenly spaced (default 9)"
+    )
+    parser.add_argument(
+        "-n",
+        type=count,
+        default=20,
+        metavar="N",
+        help="rollouts a value, the same seeds at each (default 20)",
+    )
+    parser.add_argument(
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the other factors are drawn from (default nominal)",
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="CHECKPOINT", help="sweep this policy instead of the teacher"
+    )
     parser.add_argument("--executor", metavar="TEXT", help="executor of the policy (default: its card's)")
     add_engine(parser)
     add_workers(parser)
@@ -46,14 +66,30 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--out {out} is not a .png file; give one")
     env = make_env(args.env, render=False)
     if args.factor not in env.factor_space.factors:
-        raise UsageError(f"{env.name} has no factor {args.factor!r}; {did_you_mean(args.factor, env.factor_space.factors)}")
+        raise UsageError(
+            f"{env.name} has no factor {args.factor!r}; {did_you_mean(args.factor, env.factor_space.factors)}"
+        )
     factor, base = env.factor_space.factors[args.factor], preset_of(env, args.factors)
     values = _values(args, factor)
     require_offscreen()
     with progress(len(values) * args.n, "rollouts", args.quiet) as advance:
-        rates = [_rate(args, base.override({args.factor: (v, v)}, f"{base.name}, {args.factor}={v:g}"), advance) for v in values]
-    title = f"{args.env}: {'teacher' if args.checkpoint is None else args.checkpoint.name}, others as {base.name}"
-    plot_sweep(args.factor, factor.unit, values, rates, _strips(args, values), out, title=title, inside=base.ranges.get(args.factor))
+        rates = [
+            _rate(args, base.override({args.factor: (v, v)}, f"{base.name}, {args.factor}={v:g}"), advance)
+            for v in values
+        ]
+    title = (
+        f"{args.env}: {'teacher' if args.checkpoint is None else args.checkpoint.name}, others as {base.name}"
+    )
+    plot_sweep(
+        args.factor,
+        factor.unit,
+        values,
+        rates,
+        _strips(args, values),
+        out,
+        title=title,
+        inside=base.ranges.get(args.factor),
+    )
     document = {
         "env": args.env,
         "factor": args.factor,
@@ -62,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
         "others": base.to_json(),
         "tested": "teacher" if args.checkpoint is None else args.checkpoint,
         "points": [
-            {"value": v, "successes": r.successes, "n": r.n, "low": r.low, "high": r.high, "method": r.method} for v, r in zip(values, rates, strict=True)
+            {"value": v, "successes": r.successes, "n": r.n, "low": r.low, "high": r.high, "method": r.method}
+            for v, r in zip(values, rates, strict=True)
         ],
         "plot": out,
     }
@@ -77,9 +114,15 @@ def _values(args: argparse.Namespace, factor: Any) -> list[float]:
 
     from simgap.errors import UsageError
 
-    low, high = (factor.low if args.low is None else args.low), (factor.high if args.high is None else args.high)
+    low, high = (
+        (factor.low if args.low is None else args.low),
+        (factor.high if args.high is None else args.high),
+    )
     if not factor.low - 1e-9 <= low <= high <= factor.high + 1e-9:
-        raise UsageError(f"{low:g}..{high:g} must lie within {factor.low:g}..{factor.high:g} {factor.unit} of {args.factor}, low end first")
+        raise UsageError(
+            f"{low:g}..{high:g} must lie within {factor.low:g}..{factor.high:g} {factor.unit} of"
+            f" {args.factor}, low end first"
+        )
     values = np.linspace(low, high, args.points)
     return sorted({float(round(v)) for v in values}) if factor.integer else [float(v) for v in values]
 
@@ -93,8 +136,18 @@ def _rate(args: argparse.Namespace, ranges: FactorRanges, advance: Callable[...,
         from simgap.rollouts.engine import RolloutSpec, run_rollouts
 
         executor = str(executors_of(card_of(args.checkpoint), [args.executor] if args.executor else None)[0])
-        spec = RolloutSpec(env=args.env, checkpoint=args.checkpoint, executor=executor, ranges=ranges, episodes=args.n, seed=args.seed, engine=args.engine)
-        counts = tally(r.outcome for r in run_rollouts(spec, workers=workers_of(args), progress=following(advance)))
+        spec = RolloutSpec(
+            env=args.env,
+            checkpoint=args.checkpoint,
+            executor=executor,
+            ranges=ranges,
+            episodes=args.n,
+            seed=args.seed,
+            engine=args.engine,
+        )
+        counts = tally(
+            r.outcome for r in run_rollouts(spec, workers=workers_of(args), progress=following(advance))
+        )
         return wilson(counts.successes, counts.n)
     from simgap.compute.workers import run_tasks
     from simgap.seeds import Purpose, seed_of
@@ -106,7 +159,13 @@ def _rate(args: argparse.Namespace, ranges: FactorRanges, advance: Callable[...,
         advance()
 
     seeds = [seed_of(Purpose.TRAIN, args.seed, k) for k in range(args.n)]
-    run_tasks(_teacher, (args.env, args.engine, ranges), seeds, workers=workers_of(args) if args.n > 50 else 0, on_result=landed)
+    run_tasks(
+        _teacher,
+        (args.env, args.engine, ranges),
+        seeds,
+        workers=workers_of(args) if args.n > 50 else 0,
+        on_result=landed,
+    )
     return wilson(sum(solved), len(solved))
 
 

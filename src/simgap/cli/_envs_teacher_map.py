@@ -28,8 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--x", metavar="FACTOR", help="factor along x (default: the target's place)")
     parser.add_argument("--y", metavar="FACTOR", help="factor along y")
-    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the other factors are drawn from (default nominal)")
-    parser.add_argument("--cells", type=count, default=12, metavar="N", help="cells along each axis (default 12)")
+    parser.add_argument(
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the other factors are drawn from (default nominal)",
+    )
+    parser.add_argument(
+        "--cells", type=count, default=12, metavar="N", help="cells along each axis (default 12)"
+    )
     parser.add_argument("-n", type=count, default=5, metavar="N", help="rollouts a cell (default 5)")
     add_engine(parser)
     add_workers(parser)
@@ -47,7 +54,12 @@ def run(args: argparse.Namespace) -> int:
     if out.suffix.lower() != ".png":
         raise UsageError(f"--out {out} is not a .png file; give one")
     env = make_env(args.env, render=False)
-    x, y = (given or usual for given, usual in zip((args.x, args.y), _axes(args.env, list(env.factor_space.factors)), strict=True))
+    x, y = (
+        given or usual
+        for given, usual in zip(
+            (args.x, args.y), _axes(args.env, list(env.factor_space.factors)), strict=True
+        )
+    )
     with progress(args.cells**2, "cells", args.quiet) as advance:
         found = teacher_map(
             args.env,
@@ -77,8 +89,14 @@ def _print(console: Console, found: TeacherMap, out: Path) -> None:
     from simgap.statistics import clopper_pearson
     from simgap.teachers.map import ABSTAINED, SUCCESS
 
-    show_lines(console, f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor}, {found.rollouts} rollouts over hard bounds")
-    rates: dict[str, Any] = {region: clopper_pearson(found.total(region), found.rollouts) for region in found.counts}
+    show_lines(
+        console,
+        f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor}, {found.rollouts} rollouts over"
+        " hard bounds",
+    )
+    rates: dict[str, Any] = {
+        region: clopper_pearson(found.total(region), found.rollouts) for region in found.counts
+    }
     for region in (SUCCESS, ABSTAINED, *found.counts):
         if region in rates:
             show_lines(console, f"  {region}: {rates.pop(region)}")
@@ -100,7 +118,9 @@ def _inside(found: TeacherMap) -> Any:
         if axis.factor not in found.ranges.ranges:
             return None
         low, high = found.ranges.ranges[axis.factor]
-        kept.append([k for k in range(axis.cells) if low - 1e-9 <= axis.edges[k] and axis.edges[k + 1] <= high + 1e-9])
+        kept.append(
+            [k for k in range(axis.cells) if low - 1e-9 <= axis.edges[k] and axis.edges[k + 1] <= high + 1e-9]
+        )
     grid = found.counts.get(SUCCESS)
     total = len(kept[0]) * len(kept[1]) * found.per_cell
     if not total:

@@ -56,14 +56,30 @@ def describe(error: BaseException, argv: list[str]) -> Failure:
     if isinstance(error, KeyboardInterrupt):
         stopped = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
         return Failure(kind=KeyboardInterrupt.__name__, message=str(stopped), exit_code=stopped.exit_code)
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
-        return Failure(kind=kind, message="out of memory; use fewer workers, smaller images or a smaller batch", exit_code=COULD_NOT)
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
+    ):
+        return Failure(
+            kind=kind,
+            message="out of memory; use fewer workers, smaller images or a smaller batch",
+            exit_code=COULD_NOT,
+        )
     if isinstance(error, OSError) and error.errno is not None:
         return Failure(kind=kind, message=_one_line(_os_error(error)), exit_code=COULD_NOT)
     cause = _one_line(f"{kind}: {error}")
     if type(error).__module__.partition(".")[0] in _DECODERS:
-        return Failure(kind=kind, message=f"a file cannot be decoded ({cause}): it is damaged, copy it again; --debug shows which it is", exit_code=COULD_NOT)
-    return Failure(kind=kind, message=f"a defect of simgap ({cause}); {_save_traceback(error, argv)}", exit_code=COULD_NOT)
+        return Failure(
+            kind=kind,
+            message=(
+                f"a file cannot be decoded ({cause}): it is damaged, copy it again; --debug shows which it is"
+            ),
+            exit_code=COULD_NOT,
+        )
+    return Failure(
+        kind=kind,
+        message=f"a defect of simgap ({cause}); {_save_traceback(error, argv)}",
+        exit_code=COULD_NOT,
+    )
 
 
 def tell(failure: Failure, *, as_json: bool) -> None:
@@ -76,13 +92,15 @@ def tell(failure: Failure, *, as_json: bool) -> None:
 def tolerate_any_text() -> None:
     """Let output show what UTF-8 cannot hold (names of files and robots that somebody else wrote) instead of failing on it.
 
-    A stream that this program was started without leads nowhere, rather than into the next file that is opened.
+    A stream that this program was started without leads nowhere, rather than into the next file that is
+    opened.
     """
     for handle in (0, 1, 2):
         try:
             os.fstat(handle)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY if handle == 0 else os.O_WRONLY)  # takes the lowest free number, which is this one
+            # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDONLY if handle == 0 else os.O_WRONLY)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # started with the stream closed
@@ -115,10 +133,15 @@ def _os_error(error: OSError) -> str:
 
 
 def _save_traceback(error: BaseException, argv: list[str]) -> str:
-    header = f"simgap {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: simgap {' '.join(argv)}\n\n"
+    header = (
+        f"simgap {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: simgap"
+        f" {' '.join(argv)}\n\n"
+    )
     text = header + "".join(traceback.format_exception(error))
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="simgap-", suffix=".log", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="simgap-", suffix=".log", delete=False, encoding="utf-8"
+        ) as file:
             file.write(text)
     except OSError:
         return "the traceback could not be saved, run again with --debug to see it"

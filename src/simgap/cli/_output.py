@@ -37,7 +37,8 @@ def emit(args: Namespace, document: Mapping[str, Any], human: Callable[[Console]
 
     Args:
         args: the parsed arguments; ``args.json`` decides.
-        document: plain values, numpy scalars, arrays and paths; an undefined number is ``None``, NaN is refused.
+        document: plain values, numpy scalars, arrays and paths; an undefined number is ``None``, NaN is
+            refused.
         human: draws on the console it is given.
     """
     if args.json:
@@ -69,7 +70,8 @@ def foreign(text: str) -> str:
 def console() -> Console:
     """Return a console on standard output; in a pipe it is 120 columns wide unless COLUMNS says otherwise.
 
-    All texts go through here, and many hold names out of files: none is read as markup, and none commands the terminal.
+    All texts go through here, and many hold names out of files: none is read as markup, and none commands the
+    terminal.
     """
     from collections.abc import Iterable
 
@@ -80,7 +82,9 @@ def console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with code 1; the frame has its own way
 
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(harmless(segment.text), segment.style)
 
@@ -196,7 +200,12 @@ def _bar(meter: Meter) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}", markup=False))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}", markup=False),
+    )
     with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as shown:
         task = shown.add_task(meter.label, total=meter.total, speed="")
 

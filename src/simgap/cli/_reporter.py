@@ -34,7 +34,9 @@ class ConsoleReporter:
                 found |= note == "found"
                 if advance is None:
                     done = count  # what an earlier run left is no part of this run's rate
-                    advance = stack.enter_context(progress(total - count, f"{label}: {unit}", self._quiet or total == count))
+                    advance = stack.enter_context(
+                        progress(total - count, f"{label}: {unit}", self._quiet or total == count)
+                    )
                 advance(count - done, note)
                 done = count
 

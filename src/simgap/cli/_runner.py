@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 def add_ray(parser: argparse.ArgumentParser) -> None:
     """Add ``--ray``."""
-    parser.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on a Ray cluster that shares this filesystem; `local` starts one here (needs simgap[ray])",
+    )
 
 
 def runner_of(args: argparse.Namespace) -> TaskRunner:

@@ -17,13 +17,28 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
     for shown in document["screens"]:
         who = f"{shown['checkpoint']} with {shown['executor']}" if several else shown["executor"]
         mark = " (recommended in the card)" if shown["is_recommended"] else ""
-        show_lines(console, f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']}, {who}{mark}")
-        show_lines(console, f"  success {shown['sentences'][0]}", f"  {bars_in_words(shown)}", f"  failures: {counted(shown['failures'])}")
+        show_lines(
+            console,
+            f"{shown['verdict'].upper()}: {document['env']} on {document['engine']}, {document['factors']},"
+            f" {who}{mark}",
+        )
+        show_lines(
+            console,
+            f"  success {shown['sentences'][0]}",
+            f"  {bars_in_words(shown)}",
+            f"  failures: {counted(shown['failures'])}",
+        )
         if shown["voids"]:
             show_lines(console, f"  voids: {counted(shown['voids'])}")
         if shown["stopped_early"]:
-            show_lines(console, f"  decided after {shown['rollouts']} of at most {shown['cap']} rollouts; the interval holds at every look")
-        show_lines(console, *(f"  {m['name']}: {m['verdict']}. {m['sentence']}" for m in shown.get("motion", ())))
+            show_lines(
+                console,
+                f"  decided after {shown['rollouts']} of at most {shown['cap']} rollouts; the interval holds"
+                " at every look",
+            )
+        show_lines(
+            console, *(f"  {m['name']}: {m['verdict']}. {m['sentence']}" for m in shown.get("motion", ()))
+        )
         if shown["timing_sentence"]:
             show_lines(console, f"  {shown['timing_sentence']}")
         reused = "finished before and read back; " if shown["was_finished"] else ""
@@ -35,22 +50,41 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         print_difference(console, found)
     if document["differences"]:
         what = "a policy" if several else "an executor"
-        show_lines(console, f"These seeds now have selected {what}: report the chosen one on fresh seeds, with --purpose report.")
+        show_lines(
+            console,
+            f"These seeds now have selected {what}: report the chosen one on fresh seeds, with --purpose"
+            " report.",
+        )
     kind = document["evidence"]
-    show_lines(console, document["what_n_cannot_show"], f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.")
+    show_lines(
+        console,
+        document["what_n_cannot_show"],
+        f"This is evidence of kind {kind}: it can reject a policy and says nothing about hardware.",
+    )
     if document["is_clean"]:
         show_lines(console, f"next: {document['next']}")
     elif all(s["verdict"] == "broken" for s in document["screens"]):
-        show_lines(console, "next: look at the failures; then more or other data, or longer training: this is not worth a robot's time")
+        show_lines(
+            console,
+            "next: look at the failures; then more or other data, or longer training: this is not worth a"
+            " robot's time",
+        )
     elif all(s["verdict"] == "undecided" for s in document["screens"]):
-        show_lines(console, "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is another look, and looks are pooled")
+        show_lines(
+            console,
+            "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is"
+            " another look, and looks are pooled",
+        )
 
 
 def bars_in_words(shown: Mapping[str, Any]) -> str:
     """Say by which interval and which bars the verdict falls."""
     broken, worthy = (f"{100 * shown['bars'][name]:.0f} %" for name in ("broken_below", "worthy_above"))
     if "clopper_pearson" not in shown:
-        return f"decided by a plan whose wrong verdicts are bounded, not by this interval; broken: a rate below {broken}; worth hardware time: above {worthy}"
+        return (
+            "decided by a plan whose wrong verdicts are bounded, not by this interval; broken: a rate below"
+            f" {broken}; worth hardware time: above {worthy}"
+        )
     rule = f"broken: all of the interval below {broken}; worth hardware time: all of it above {worthy}"
     low, high = shown["clopper_pearson"]
     if low is None or high is None:
@@ -61,11 +95,21 @@ def bars_in_words(shown: Mapping[str, Any]) -> str:
 def _print_looks(console: Console, shown: Mapping[str, Any]) -> None:
     """Say what was looked at before, where that makes the rate above too high."""
     if race := shown["chosen_on_these_seeds"]:
-        show_lines(console, f"  these seeds chose this policy in {race}: the rate above is too high; believe its report there, or --purpose report")
+        show_lines(
+            console,
+            f"  these seeds chose this policy in {race}: the rate above is too high; believe its report"
+            " there, or --purpose report",
+        )
     if (pooled := shown["pooled"]) is not None:
         where = ", ".join(map(str, pooled["seeds"]))
-        show_lines(console, f"  look {len(pooled['seeds'])} at fresh seeds (--seed {where}), all together {pooled['sentence']}: {pooled['verdict']}")
-    show_lines(console, *(f"  note: {text}; what it said is in no number here" for text in shown["unread_looks"]))
+        show_lines(
+            console,
+            f"  look {len(pooled['seeds'])} at fresh seeds (--seed {where}), all together"
+            f" {pooled['sentence']}: {pooled['verdict']}",
+        )
+    show_lines(
+        console, *(f"  note: {text}; what it said is in no number here" for text in shown["unread_looks"])
+    )
 
 
 def print_difference(console: Console, found: dict[str, Any]) -> None:
@@ -77,7 +121,8 @@ def print_difference(console: Console, found: dict[str, Any]) -> None:
     low, high = found["interval"]
     show_lines(
         console,
-        f"{found['new']} against {found['old']} on the same seeds: {100 * found['difference']:+.1f} points "
-        f"({100 * found['confidence']:g} % interval {100 * low:+.1f} to {100 * high:+.1f}, {found['method']}; {found['test']} p = {found['p_value']:.2g}); "
-        f"only {found['new']} succeeds on {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
+        f"{found['new']} against {found['old']} on the same seeds: {100 * found['difference']:+.1f} points"
+        f" ({100 * found['confidence']:g} % interval {100 * low:+.1f} to {100 * high:+.1f},"
+        f" {found['method']}; {found['test']} p = {found['p_value']:.2g}); only {found['new']} succeeds on"
+        f" {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
     )

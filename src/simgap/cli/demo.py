@@ -14,15 +14,30 @@ if TYPE_CHECKING:
 
     from simgap.loop import TurnResult
 
-HELP = "run two turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the seal or turn 2 was not shown to be better"
+HELP = (
+    "run two turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the"
+    " seal or turn 2 was not shown to be better"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("--quick", action="store_true", help="three minutes instead of twelve; the intervals are wide")
-    parser.add_argument("--gap", default="random", metavar="KIND", help="what the surrogate hides: random (default), none, or a kind such as camera_shift")
+    parser.add_argument(
+        "--quick", action="store_true", help="three minutes instead of twelve; the intervals are wide"
+    )
+    parser.add_argument(
+        "--gap",
+        default="random",
+        metavar="KIND",
+        help="what the surrogate hides: random (default), none, or a kind such as camera_shift",
+    )
     add_workers(parser)
-    parser.add_argument("--cache", type=Path, metavar="PATH", help="where datasets, policies and screens are shared between runs (default runs/cache)")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="PATH",
+        help="where datasets, policies and screens are shared between runs (default runs/cache)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
     parse_gap(args.gap)
     require_offscreen()
-    spec = TurnSpec.quick(seed=args.seed, gap=args.gap) if args.quick else TurnSpec(seed=args.seed, gap=args.gap)
+    spec = (
+        TurnSpec.quick(seed=args.seed, gap=args.gap) if args.quick else TurnSpec(seed=args.seed, gap=args.gap)
+    )
     size = "quick" if args.quick else "full"
     out = args.out or Path("runs") / f"demo-{size}-s{args.seed}-{args.gap}"
     cache = args.cache or Path("runs") / "cache"
@@ -64,10 +81,20 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
         return {
             "checkpoint": str(which.checkpoint),
             "executor": which.executor,
-            "screens": [{"conditions": c, **{k: v for k, v in s.to_json().items() if k != "stamp"}} for c, s in which.screens],
-            "surrogate_in_use": None
-            if which.in_use is None
-            else {"successes": counts.successes, "n": counts.n, "failures": counts.failures, "voids": counts.voids},
+            "screens": [
+                {"conditions": c, **{k: v for k, v in s.to_json().items() if k != "stamp"}}
+                for c, s in which.screens
+            ],
+            "surrogate_in_use": (
+                None
+                if which.in_use is None
+                else {
+                    "successes": counts.successes,
+                    "n": counts.n,
+                    "failures": counts.failures,
+                    "voids": counts.voids,
+                }
+            ),
         }
 
     paired = result.paired
@@ -76,12 +103,23 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
         "verdict": verdict_sentence(result),
         "seed": result.spec.seed,
         "turn_1": turn(result.first),
-        "diagnosis": None if result.diagnosis is None else result.diagnosis.to_json() | {"next_command": next_command(result, result.diagnosis)},
+        "diagnosis": (
+            None
+            if result.diagnosis is None
+            else result.diagnosis.to_json() | {"next_command": next_command(result, result.diagnosis)}
+        ),
         "plan": None if result.plan is None else result.plan.to_json(),
         "turn_2": turn(result.second),
-        "paired_difference": None
-        if paired is None
-        else {"point": paired.difference.point, "low": paired.difference.low, "high": paired.difference.high, "p_value": paired.p_value},
+        "paired_difference": (
+            None
+            if paired is None
+            else {
+                "point": paired.difference.point,
+                "low": paired.difference.low,
+                "high": paired.difference.high,
+                "p_value": paired.p_value,
+            }
+        ),
         "turn_2_is_better": result.is_better,
         "seal": {"commitment": result.seal, "gap": None if result.gap is None else result.gap.to_json()},
         "diagnosis_agrees": result.diagnosis_agrees,
@@ -99,8 +137,13 @@ def _show(console: Console, result: TurnResult, report: Path) -> None:
         console.print(f"diagnosed  {result.diagnosis.cause}: {result.diagnosis.sentence}")
         console.print(f"sealed     {result.gap.kind}: {result.gap.sentence()}")
         console.print(
-            "           the diagnosis was in the ledger before the seal was opened; " + ("they agree" if result.diagnosis_agrees else "they do NOT agree")
+            "           the diagnosis was in the ledger before the seal was opened; "
+            + ("they agree" if result.diagnosis_agrees else "they do NOT agree")
         )
     console.print("evidence   simulated and surrogate only: it says nothing about a real robot")
-    console.print(f"ledger     head {result.ledger_head}; kept in run.json and the report: `simgap ledger verify {result.folder}`", soft_wrap=True)
+    console.print(
+        f"ledger     head {result.ledger_head}; kept in run.json and the report: `simgap ledger verify"
+        f" {result.folder}`",
+        soft_wrap=True,
+    )
     console.print(f"report     {report}")

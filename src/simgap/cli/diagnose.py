@@ -19,7 +19,12 @@ HELP = "say which thing is broken, or which trials would tell"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run that `simgap demo` wrote, with its trials and replays")
+    parser.add_argument(
+        "run_folder",
+        type=Path,
+        metavar="RUN",
+        help="folder of a run that `simgap demo` wrote, with its trials and replays",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     found = replace(found, next_command=next_command(result, found))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))
-    repairs = [f"send {now} as {what.removeprefix('what is sent to ')}" for what, _, now in corrections(found)]
+    repairs = [
+        f"send {now} as {what.removeprefix('what is sent to ')}" for what, _, now in corrections(found)
+    ]
     emit(args, found.to_json() | {"corrections": repairs}, lambda console: _show(console, found, repairs))
     return 0 if found.cause is Cause.NONE else 1
 

@@ -31,14 +31,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="one line an env (the default)")
     add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
     for action in (parser for name, parser in add.items() if name not in _OWN_ENV):
-        action.add_argument("env", type=EnvName, metavar="NAME", help="env, as `simgap envs` lists it, or module:function")
+        action.add_argument(
+            "env", type=EnvName, metavar="NAME", help="env, as `simgap envs` lists it, or module:function"
+        )
     for name in _FILES:
         load_action(name).add_arguments(add[name])
     check = add["check"]
     add_engine(check)
-    check.add_argument("-n", type=count, default=100, metavar="N", help="episodes the teacher plays (default 100)")
-    check.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the initial conditions are drawn from (default nominal)")
-    check.add_argument("--noise-deg", type=amount, default=0.0, metavar="X", help="noise on what is executed, as `simgap generate` adds (default 0)")
+    check.add_argument(
+        "-n", type=count, default=100, metavar="N", help="episodes the teacher plays (default 100)"
+    )
+    check.add_argument(
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the initial conditions are drawn from (default nominal)",
+    )
+    check.add_argument(
+        "--noise-deg",
+        type=amount,
+        default=0.0,
+        metavar="X",
+        help="noise on what is executed, as `simgap generate` adds (default 0)",
+    )
     add_workers(check)
 
 
@@ -56,14 +71,26 @@ def load_action(name: str) -> Verb:
 
 
 _ACTIONS = {
-    "show": "factors with unit, nominal value, bounds and reason; presets, cameras, conventions, failure modes",
-    "check": "gymnasium's checker, the same bytes for the same seed, and the teacher over many seeds; exit code 1 on a finding",
+    "show": (
+        "factors with unit, nominal value, bounds and reason; presets, cameras, conventions, failure modes"
+    ),
+    "check": (
+        "gymnasium's checker, the same bytes for the same seed, and the teacher over many seeds; exit code 1"
+        " on a finding"
+    ),
     "picture": "one image of what the cameras see under every preset",
-    "teacher-map": "success, failures and abstentions of the teacher over a grid of two factors, counted and plotted",
-    "sweep": "one factor moved alone over its range: success of the teacher, or of a policy, and what the cameras see",
+    "teacher-map": (
+        "success, failures and abstentions of the teacher over a grid of two factors, counted and plotted"
+    ),
+    "sweep": (
+        "one factor moved alone over its range: success of the teacher, or of a policy, and what the"
+        " cameras see"
+    ),
     "add": "add an env of your own by the function that makes it (module:function)",
     "remove": "forget an env that was added",
-    "conformance": "the same numbers on two physics engines and from theory; exit code 1 on an undeclared difference",
+    "conformance": (
+        "the same numbers on two physics engines and from theory; exit code 1 on an undeclared difference"
+    ),
 }
 _FILES = ("picture", "conformance", "teacher-map", "sweep", "add", "remove")
 """Actions in files of their own, ``cli/_envs_<action>.py``, made like a verb's."""
@@ -106,17 +133,32 @@ def amount(text: str) -> float:
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add ``--engine``."""
-    parser.add_argument("--engine", default="mujoco", metavar="NAME", help="physics engine: mujoco (default) or drake (pip install 'simgap[drake]')")
+    parser.add_argument(
+        "--engine",
+        default="mujoco",
+        metavar="NAME",
+        help="physics engine: mujoco (default) or drake (pip install 'simgap[drake]')",
+    )
 
 
 def add_renderer(parser: argparse.ArgumentParser) -> None:
     """Add ``--renderer``."""
-    parser.add_argument("--renderer", default="opengl", metavar="NAME", help="what draws the frames: opengl (default) or filament, which needs a Vulkan driver")
+    parser.add_argument(
+        "--renderer",
+        default="opengl",
+        metavar="NAME",
+        help="what draws the frames: opengl (default) or filament, which needs a Vulkan driver",
+    )
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add ``--workers``."""
-    parser.add_argument("--workers", type=whole, metavar="N", help="worker processes (default: one a usable core; 0: none, everything in this process)")
+    parser.add_argument(
+        "--workers",
+        type=whole,
+        metavar="N",
+        help="worker processes (default: one a usable core; 0: none, everything in this process)",
+    )
 
 
 def workers_of(args: argparse.Namespace) -> int:
@@ -196,11 +238,16 @@ def _print_list(console: Console, envs: list[TaskEnv], unusable: Mapping[str, st
         show_lines(
             console,
             f"{env.name}: {env.task}",
-            f"  cameras {', '.join(env.cameras)}; {len(env.action_spec)} actions at {env.action_spec.rate_hz:g} Hz; {len(env.factor_space.factors)} factors",
+            f"  cameras {', '.join(env.cameras)}; {len(env.action_spec)} actions at"
+            f" {env.action_spec.rate_hz:g} Hz; {len(env.factor_space.factors)} factors",
             f"  presets {', '.join(env.presets)}",
             f"  failure modes {', '.join(env.failure_modes)}",
         )
-    show_lines(console, *(f"{name}: cannot be used: {why}" for name, why in unusable.items()), f"next: simgap envs show {envs[0].name}")
+    show_lines(
+        console,
+        *(f"{name}: cannot be used: {why}" for name, why in unusable.items()),
+        f"next: simgap envs show {envs[0].name}",
+    )
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -225,14 +272,48 @@ def _print_env(console: Console, env: TaskEnv) -> None:
     from rich.table import Table
 
     show_lines(console, f"{env.name}: {env.task}")
-    show_lines(console, *(f"  {name}: {value}" for name, value in env.stamp_fields().items() if name not in ("env", "image_size")))
-    show_lines(console, f"  cameras: {', '.join(env.cameras)}", f"  failure modes: {', '.join(env.failure_modes)}", "")
-    conventions = Table("vector", "dimension", "unit", "low", "high", "reference", box=None, title="conventions", title_justify="left")
+    show_lines(
+        console,
+        *(
+            f"  {name}: {value}"
+            for name, value in env.stamp_fields().items()
+            if name not in ("env", "image_size")
+        ),
+    )
+    show_lines(
+        console,
+        f"  cameras: {', '.join(env.cameras)}",
+        f"  failure modes: {', '.join(env.failure_modes)}",
+        "",
+    )
+    conventions = Table(
+        "vector",
+        "dimension",
+        "unit",
+        "low",
+        "high",
+        "reference",
+        box=None,
+        title="conventions",
+        title_justify="left",
+    )
     for vector, spec in (("action", env.action_spec), ("state", env.state_spec)):
         for d in spec.dimensions:
             jaws = f", gripper: 0 is {'closed' if d.opens_high else 'open'}" if d.is_gripper else ""
-            conventions.add_row(vector, d.name, str(d.unit), f"{d.low:g}", f"{d.high:g}", f"{d.reference}{jaws}")
-    factors = Table("factor", "unit", "nominal", "low", "high", "why these bounds", box=None, title="factors", title_justify="left")
+            conventions.add_row(
+                vector, d.name, str(d.unit), f"{d.low:g}", f"{d.high:g}", f"{d.reference}{jaws}"
+            )
+    factors = Table(
+        "factor",
+        "unit",
+        "nominal",
+        "low",
+        "high",
+        "why these bounds",
+        box=None,
+        title="factors",
+        title_justify="left",
+    )
     for f in env.factor_space.factors.values():
         factors.add_row(f.name, f.unit, f"{f.nominal:g}", f"{f.low:g}", f"{f.high:g}", f.reason)
     console.print(conventions, "", factors, "")
@@ -243,7 +324,11 @@ def _print_presets(console: Console, env: TaskEnv) -> None:
     base = env.presets["nominal"].ranges
     show_lines(console, "presets (factors they draw uniformly; every other one stays at its nominal value)")
     for name, preset in env.presets.items():
-        own = preset.ranges if name == "nominal" else {k: v for k, v in preset.ranges.items() if base.get(k) != v}
+        own = (
+            preset.ranges
+            if name == "nominal"
+            else {k: v for k, v in preset.ranges.items() if base.get(k) != v}
+        )
         lead = "" if name == "nominal" else "as nominal, and "
         show_lines(console, f"  {name}: {lead}{', '.join(f'{k} {a:g}..{b:g}' for k, (a, b) in own.items())}")
 
@@ -259,9 +344,23 @@ def _check(args: argparse.Namespace) -> int:
     faults, notes = _contract(args.env, args.engine)
     began = time.monotonic()
     results = _teach(args, ranges) if _has_teacher(env) else []
-    teacher = _judged(results) | {"preset": args.factors, "episodes_per_s": len(results) / (time.monotonic() - began)} if results else None
+    teacher = (
+        _judged(results)
+        | {
+            "preset": args.factors,
+            "episodes_per_s": len(results) / (time.monotonic() - began),
+        }
+        if results
+        else None
+    )
     is_clean = not faults and (teacher is None or teacher["successes"] >= REQUIRED_RATE * len(results))
-    document = {"env": args.env, "engine": engine, "contract": {"faults": faults, "notes": notes}, "teacher": teacher, "is_clean": is_clean}
+    document = {
+        "env": args.env,
+        "engine": engine,
+        "contract": {"faults": faults, "notes": notes},
+        "teacher": teacher,
+        "is_clean": is_clean,
+    }
     emit(args, document, lambda console: _print_check(console, document))
     return 0 if is_clean else 1
 
@@ -301,9 +400,15 @@ def _judged(results: list[Any]) -> dict[str, Any]:
 
 def _print_check(console: Console, document: dict[str, Any]) -> None:
     contract, teacher = document["contract"], document["teacher"]
-    show_lines(console, *(f"note: {n}" for n in contract["notes"]), *(f"fault: {f}" for f in contract["faults"]))
+    show_lines(
+        console, *(f"note: {n}" for n in contract["notes"]), *(f"fault: {f}" for f in contract["faults"])
+    )
     if not contract["faults"]:
-        show_lines(console, "contract: gymnasium's checker passes; the same seed gives the same bytes, another seed other ones")
+        show_lines(
+            console,
+            "contract: gymnasium's checker passes; the same seed gives the same bytes, another seed other"
+            " ones",
+        )
     if teacher is None:
         show_lines(console, "no teacher: data have to be recorded")
         return
@@ -315,7 +420,11 @@ def _print_check(console: Console, document: dict[str, Any]) -> None:
         f"  {teacher['episodes_per_s']:.3g} episodes/s without rendering",
     )
     if teacher["successes"] < REQUIRED_RATE * teacher["n"]:
-        show_lines(console, f"finding: fewer than {REQUIRED_RATE:.0%} solved; data of this preset lack the conditions on which the teacher fails")
+        show_lines(
+            console,
+            f"finding: fewer than {REQUIRED_RATE:.0%} solved; data of this preset lack the conditions on"
+            " which the teacher fails",
+        )
 
 
 def _contract(name: str, engine: str) -> tuple[list[str], list[str]]:
@@ -378,7 +487,13 @@ def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
             results.append(result)
             advance()
 
-        run_tasks(_teacher, (args.env, ranges, args.noise_deg, args.engine), seeds, workers=workers_of(args), on_result=landed)
+        run_tasks(
+            _teacher,
+            (args.env, ranges, args.noise_deg, args.engine),
+            seeds,
+            workers=workers_of(args),
+            on_result=landed,
+        )
     return results
 
 

@@ -12,7 +12,16 @@ from simgap.cli._amounts import few_episodes
 from simgap.cli._arguments import EnvName
 from simgap.cli._output import duration, emit, progress, say
 from simgap.cli._runner import add_ray, runner_of
-from simgap.cli.envs import add_engine, add_workers, amount, count, following, preset_of, show_lines, workers_of
+from simgap.cli.envs import (
+    add_engine,
+    add_workers,
+    amount,
+    count,
+    following,
+    preset_of,
+    show_lines,
+    workers_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +29,8 @@ if TYPE_CHECKING:
     from simgap.teachers.generation import GenerateReport, GenerateSpec
 
 HELP = (
-    "Let the teacher of an env record episodes in sim. Only episodes in which it succeeded are kept. "
-    "Killed at any moment, the same command makes what is missing; with a larger -n it adds to the folder of --out."
+    "Let the teacher of an env record episodes in sim. Only episodes in which it succeeded are kept. Killed"
+    " at any moment, the same command makes what is missing; with a larger -n it adds to the folder of --out."
 )
 OFTEN_REJECTED = 0.05
 """Above this share of rejected attempts the data lean towards easy conditions, and the user should know."""
@@ -36,14 +45,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("env", type=EnvName, metavar="ENV", help="env, as `simgap envs` lists it")
     parser.add_argument("-n", type=count, required=True, metavar="N", help="episodes to have in the end")
-    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
-    parser.add_argument("--size", type=count, default=SIZE_PX, metavar="PX", help=f"side of a frame (default {SIZE_PX})")
     parser.add_argument(
-        "--noise-deg", type=amount, default=NOISE_DEG, metavar="X", help=f"noise on what is executed, the label stays clean (default {NOISE_DEG})"
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the conditions are drawn from (default nominal)",
     )
-    parser.add_argument("--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)")
     parser.add_argument(
-        "--codec", choices=("h264", "av1", "png"), default=CODEC, help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)"
+        "--size", type=count, default=SIZE_PX, metavar="PX", help=f"side of a frame (default {SIZE_PX})"
+    )
+    parser.add_argument(
+        "--noise-deg",
+        type=amount,
+        default=NOISE_DEG,
+        metavar="X",
+        help=f"noise on what is executed, the label stays clean (default {NOISE_DEG})",
+    )
+    parser.add_argument(
+        "--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)"
+    )
+    parser.add_argument(
+        "--codec",
+        choices=("h264", "av1", "png"),
+        default=CODEC,
+        help="h264: small, lossy, fast; av1: ten times slower; png: exact (default h264)",
     )
     add_engine(parser)
     add_ray(parser)
@@ -79,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
     spec = GenerateSpec(
         env=args.env,
         episodes=args.n,
-        ranges=preset_of(make_env(args.env, image_size=args.size, render=False, engine=args.engine), args.factors),
+        ranges=preset_of(
+            make_env(args.env, image_size=args.size, render=False, engine=args.engine), args.factors
+        ),
         image_size=args.size,
         seed=args.seed,
         noise_deg=args.noise_deg,
@@ -93,7 +120,11 @@ def run(args: argparse.Namespace) -> int:
     there = len(EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done())
     if there:
         rest = args.n - there
-        say(args, f"{there} of {args.n} episodes are in {out} already; {f'making the other {rest}' if rest > 0 else 'none is missing'}")
+        say(
+            args,
+            f"{there} of {args.n} episodes are in {out} already;"
+            f" {f'making the other {rest}' if rest > 0 else 'none is missing'}",
+        )
     began = time.monotonic()
     report = _generate(args, spec, out, there)
     document = _document(report, env.cameras, there, time.monotonic() - began)
@@ -106,7 +137,9 @@ def _generate(args: argparse.Namespace, spec: GenerateSpec, out: Path, there: in
 
     missing = max(spec.episodes - there, 0)
     with progress(missing, "episodes", args.quiet or missing == 0) as advance:
-        return generate(spec, out, workers=workers_of(args), progress=following(advance, there), runner=runner_of(args))
+        return generate(
+            spec, out, workers=workers_of(args), progress=following(advance, there), runner=runner_of(args)
+        )
 
 
 def _document(report: GenerateReport, cameras: tuple[str, ...], there: int, seconds: float) -> dict[str, Any]:
@@ -129,18 +162,32 @@ def _document(report: GenerateReport, cameras: tuple[str, ...], there: int, seco
 def _print(console: Console, document: dict[str, Any]) -> None:
     rejected, attempts = document["rejected"], document["attempts"]
     lost = sum(rejected.values())
-    resumed = f", {document['episodes_already_there']} of them from before" if document["episodes_already_there"] else ""
+    resumed = (
+        f", {document['episodes_already_there']} of them from before"
+        if document["episodes_already_there"]
+        else ""
+    )
     show_lines(
         console,
-        f"wrote {document['path']}: {document['episodes']} episodes{resumed}, {document['frames']} frames of {len(document['cameras'])} cameras",
+        f"wrote {document['path']}: {document['episodes']} episodes{resumed}, {document['frames']} frames of"
+        f" {len(document['cameras'])} cameras",
     )
     if attempts:
-        reasons = ": " + ", ".join(f"{n} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: -item[1])) if lost else ""
+        reasons = (
+            ": "
+            + ", ".join(f"{n} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: -item[1]))
+            if lost
+            else ""
+        )
         show_lines(console, f"{attempts} attempts, {lost} rejected{reasons}")
     if document["frames_per_s"] is not None:
         show_lines(console, f"{document['frames_per_s']:.0f} frames/s, {duration(document['seconds'])}")
     if lost > OFTEN_REJECTED * max(attempts, 1):
-        show_lines(console, "note: the conditions of rejected attempts are missing from the data; it leans towards what the teacher finds easy")
+        show_lines(
+            console,
+            "note: the conditions of rejected attempts are missing from the data; it leans towards what the"
+            " teacher finds easy",
+        )
     if document["note"]:
         show_lines(console, f"note: {document['note']}")
     show_lines(console, f"fingerprint {document['fingerprint']}", f"next: {document['next']}")

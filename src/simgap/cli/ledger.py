@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from simgap.ledger import Claim, Ledger, Row
 
 HELP = (
-    "Verify, show and export a ledger of evidence. A ledger is a chain of rows, each with the hash of the row before: an edit inside it "
-    "breaks the chain. A cut end, a chain written again as a whole or the ledger of another run fit their own chain; they show against a "
-    "head (number and hash of the newest row) kept outside: in run.json, report.html or trials.json, and in what the verbs print. Whoever can "
-    "edit ledger and these files alike is found out only by a head that lies out of their reach: give it with --head."
+    "Verify, show and export a ledger of evidence. A ledger is a chain of rows, each with the hash of the row"
+    " before: an edit inside it breaks the chain. A cut end, a chain written again as a whole or the ledger"
+    " of another run fit their own chain; they show against a head (number and hash of the newest row) kept"
+    " outside: in run.json, report.html or trials.json, and in what the verbs print. Whoever can edit ledger"
+    " and these files alike is found out only by a head that lies out of their reach: give it with --head."
 )
 COLUMNS = ("id", "time", "kind", "key", "evidence", "payload", "previous", "hash")
 _PLACE = "folder of a run or of trials, or a ledger file"
@@ -29,22 +30,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     verify = actions.add_parser(
         "verify",
-        help="hold the whole file against schema, chain, rules and kept heads; exit 1 when something was changed",
-        description=f"{HELP} Exit code 0: whole; 1: changed, with all that was found; 3: missing, or no ledger.",
+        help=(
+            "hold the whole file against schema, chain, rules and kept heads; exit 1 when something was"
+            " changed"
+        ),
+        description=(
+            f"{HELP} Exit code 0: whole; 1: changed, with all that was found; 3: missing, or no ledger."
+        ),
     )
     verify.add_argument("place", type=Path, metavar="PATH_OR_RUN", help=_PLACE)
-    verify.add_argument("--head", metavar="HEAD", help="NUMBER:HASH, or 12 digits of the hash or more, as a verb printed it: the ledger must end there")
-    verify.add_argument("--grown", action="store_true", help="rows may stand after --head: you know that some were added since")
-    show = actions.add_parser("show", help="list the rows and the claims with their grades", description="List the rows and the claims with their grades.")
+    verify.add_argument(
+        "--head",
+        metavar="HEAD",
+        help="NUMBER:HASH, or 12 digits of the hash or more, as a verb printed it: the ledger must end there",
+    )
+    verify.add_argument(
+        "--grown",
+        action="store_true",
+        help="rows may stand after --head: you know that some were added since",
+    )
+    show = actions.add_parser(
+        "show",
+        help="list the rows and the claims with their grades",
+        description="List the rows and the claims with their grades.",
+    )
     show.add_argument("place", type=Path, metavar="PATH_OR_RUN", help=_PLACE)
     export = actions.add_parser(
         "export",
         help="write all rows as JSON lines or CSV, to --out or standard output",
-        description="Write all rows, whole, as JSON lines or CSV. A row's hash is the SHA-256 of the JSON list "
-        "[id, time, kind, key, payload as text, evidence, previous] without spaces, keys sorted: anybody can compute it again.",
+        description=(
+            "Write all rows, whole, as JSON lines or CSV. A row's hash is the SHA-256 of the JSON list [id,"
+            " time, kind, key, payload as text, evidence, previous] without spaces, keys sorted: anybody can"
+            " compute it again."
+        ),
     )
     export.add_argument("place", type=Path, metavar="PATH_OR_RUN", help=_PLACE)
-    export.add_argument("--format", choices=("jsonl", "csv"), default="jsonl", help="JSON lines (default) or CSV")
+    export.add_argument(
+        "--format", choices=("jsonl", "csv"), default="jsonl", help="JSON lines (default) or CSV"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,15 +106,26 @@ def _verify(args: argparse.Namespace) -> int:
         if given is not None:
             found.check_head(given, "--head", may_have_grown=args.grown)
     rows = found.past.rows.values()
-    unproved = {row.id: why for row in rows if row.kind is RowKind.EVIDENCE and row.evidence == "real" and (why := why_unproved(row.payload, path.parent))}
-    faults = found.faults + [f"row {number} does not count as real evidence: {why}" for number, why in unproved.items()]
+    unproved = {
+        row.id: why
+        for row in rows
+        if row.kind is RowKind.EVIDENCE
+        and row.evidence == "real"
+        and (why := why_unproved(row.payload, path.parent))
+    }
+    faults = found.faults + [
+        f"row {number} does not count as real evidence: {why}" for number, why in unproved.items()
+    ]
     document = {
         "ledger": path,
         "is_whole": not faults,
         "rows": len(found.hashes),
         "head": f"{len(found.hashes)}:{found.hashes[-1]}" if found.hashes else None,
         "faults": faults,
-        "heads": {name: str(head) for name, head in kept.items()} | ({} if given is None else {"--head": str(given)}),
+        "heads": (
+            {name: str(head) for name, head in kept.items()}
+            | ({} if given is None else {"--head": str(given)})
+        ),
     }
     emit(args, document, lambda console: _print_verified(console, document))
     return 1 if faults else 0
@@ -103,10 +137,18 @@ def _print_verified(console: Console, document: dict[str, Any]) -> None:
     for fault in faults:
         console.print(f"  {foreign(fault)}", soft_wrap=True)
     if faults:
-        console.print(f"{name} was changed: {len(faults)} fault{'s' * (len(faults) > 1)}; restore it from a copy, or begin a new folder", soft_wrap=True)
+        console.print(
+            f"{name} was changed: {len(faults)} fault{'s' * (len(faults) > 1)}; restore it from a copy, or"
+            " begin a new folder",
+            soft_wrap=True,
+        )
     else:
         console.print(f"{name} is whole: {document['rows']} rows, each on the one before", soft_wrap=True)
-    checked = f"ends at the head kept in {', '.join(heads)}" if heads else "no head is kept beside it: a cut end, or a chain written again, cannot be seen"
+    checked = (
+        f"ends at the head kept in {', '.join(heads)}"
+        if heads
+        else "no head is kept beside it: a cut end, or a chain written again, cannot be seen"
+    )
     if heads and not faults:
         console.print(f"it {checked}", soft_wrap=True)
     elif not heads:
@@ -160,12 +202,22 @@ def _print_rows(console: Console, document: dict[str, Any]) -> None:
     for heading in ("row", "time", "kind", "evidence", "what", "hash"):
         table.add_column(heading, overflow="fold")
     for row in document["rows"]:
-        words = (str(row["id"]), row["time"][:19], row["kind"], row["evidence"] or "", row["summary"], row["hash"][:12])
+        words = (
+            str(row["id"]),
+            row["time"][:19],
+            row["kind"],
+            row["evidence"] or "",
+            row["summary"],
+            row["hash"][:12],
+        )
         table.add_row(*map(foreign, words))
     console.print(table)
     for claim in document["claims"]:
         console.print(f"\nclaim  {foreign(claim['text'])}", soft_wrap=True)
-        console.print(f"       {claim['grade']} (claimed: at least {claim['at_least']:.4g} of trials; {_rests(claim)})", soft_wrap=True)
+        console.print(
+            f"       {claim['grade']} (claimed: at least {claim['at_least']:.4g} of trials; {_rests(claim)})",
+            soft_wrap=True,
+        )
         for row in claim["uncounted"]:
             console.print(f"       row {row['row']} does not count: {foreign(row['why'])}", soft_wrap=True)
     console.print(f"\nhead   {document['head']}", soft_wrap=True)
@@ -183,10 +235,26 @@ def _export(args: argparse.Namespace, ledger: Ledger) -> int:
     rows, head = ledger.rows(), ledger.head_text
     if args.out is not None:
         write_atomic(args.out, _text(rows, args.format))
-        document = {"ledger": ledger.path, "export": args.out, "format": args.format, "rows": len(rows), "head": head}
-        emit(args, document, lambda console: console.print(f"wrote {foreign(str(args.out))}: {len(rows)} rows, head {head}", soft_wrap=True))
+        document = {
+            "ledger": ledger.path,
+            "export": args.out,
+            "format": args.format,
+            "rows": len(rows),
+            "head": head,
+        }
+        emit(
+            args,
+            document,
+            lambda console: console.print(
+                f"wrote {foreign(str(args.out))}: {len(rows)} rows, head {head}", soft_wrap=True
+            ),
+        )
     elif args.json:
-        emit(args, {"ledger": ledger.path, "head": head, "rows": [row.to_json() for row in rows]}, lambda console: None)
+        emit(
+            args,
+            {"ledger": ledger.path, "head": head, "rows": [row.to_json() for row in rows]},
+            lambda console: None,
+        )
     else:
         sys.stdout.write(_text(rows, args.format))
         say(args, f"{len(rows)} rows, head {head}")

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from simgap.pixelfloor.probe import ProbeSpec
 
 HELP = (
-    "Find the smallest frame size at which the target can be placed within the task's tolerance and told from what it could be mistaken for. "
-    "The probe, a small network, decides; the ruler, pixels across the target, explains. Exit code 1 when a size asked for is marginal or fails."
+    "Find the smallest frame size at which the target can be placed within the task's tolerance and told from"
+    " what it could be mistaken for. The probe, a small network, decides; the ruler, pixels across the"
+    " target, explains. Exit code 1 when a size asked for is marginal or fails."
 )
 USUAL_SIZES = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Tried from the smallest until one passes, unless sizes are given."""
@@ -26,14 +27,42 @@ USUAL_SIZES = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("what", type=EnvName, metavar="ENV|DATASET", help="env, or dataset folder (of an env, or real with --labels)")
-    parser.add_argument("--size", metavar="PX,PX", help=f"frame sizes to measure (default: up from {USUAL_SIZES[0]} px until one passes)")
-    parser.add_argument("--factors", metavar="PRESET", help="preset the scenes are drawn from (default nominal, or the dataset's own ranges)")
-    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras the policy will see (default: all of the env, or of the dataset)")
+    parser.add_argument(
+        "what",
+        type=EnvName,
+        metavar="ENV|DATASET",
+        help="env, or dataset folder (of an env, or real with --labels)",
+    )
+    parser.add_argument(
+        "--size",
+        metavar="PX,PX",
+        help=f"frame sizes to measure (default: up from {USUAL_SIZES[0]} px until one passes)",
+    )
+    parser.add_argument(
+        "--factors",
+        metavar="PRESET",
+        help="preset the scenes are drawn from (default nominal, or the dataset's own ranges)",
+    )
+    parser.add_argument(
+        "--cameras",
+        nargs="+",
+        metavar="NAME",
+        help="cameras the policy will see (default: all of the env, or of the dataset)",
+    )
     parser.add_argument("--scenes", type=count, metavar="N", help="scenes of each phase (default 2000)")
     parser.add_argument("--steps", type=count, metavar="N", help="training steps of the probe (default 1000)")
-    parser.add_argument("--labels", type=Path, metavar="CSV", help="real data: episode,frame,x_m,y_m of the target in at least 10 frames of 5 episodes")
-    parser.add_argument("--tolerance-mm", type=amount, metavar="MM", help="real data: error of the target's position that the task forgives")
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="CSV",
+        help="real data: episode,frame,x_m,y_m of the target in at least 10 frames of 5 episodes",
+    )
+    parser.add_argument(
+        "--tolerance-mm",
+        type=amount,
+        metavar="MM",
+        help="real data: error of the target's position that the task forgives",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
     from simgap.errors import UsageError
 
     if args.out is not None and args.out.suffix.lower() != ".png":
-        raise UsageError(f"--out {args.out} is not a .png file; give one for the plot, and --json for the numbers")
+        raise UsageError(
+            f"--out {args.out} is not a .png file; give one for the plot, and --json for the numbers"
+        )
     sizes = _sizes(args.size)
     report = _labelled(args, sizes) if args.labels else _simulated(args, sizes)
     if args.out is not None:
@@ -88,11 +119,16 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
         dataset = open_dataset(Path(args.what))
         fields = dataset.spec.stamp.fields
         if "generate" not in fields:
-            raise UsageError(f"{args.what} was not made in one of our envs; label a handful of frames and give them with --labels and --tolerance-mm")
+            raise UsageError(
+                f"{args.what} was not made in one of our envs; label a handful of frames and give them with"
+                " --labels and --tolerance-mm"
+            )
         name, ranges = str(fields["env"]), FactorRanges.from_json(dict(fields["generate"])["ranges"])
         absent = [c for c in cameras or () if c not in dataset.camera_keys]
         if absent:
-            raise UsageError(f"{args.what} has no camera {absent[0]!r}; {did_you_mean(absent[0], dataset.camera_keys)}")
+            raise UsageError(
+                f"{args.what} has no camera {absent[0]!r}; {did_you_mean(absent[0], dataset.camera_keys)}"
+            )
         cameras = cameras or sorted(dataset.camera_keys)
     env = make_env(name, image_size=96, by=Path(args.what))
     chosen = preset_of(env, args.factors) if args.factors else ranges or env.presets["nominal"]
@@ -101,11 +137,21 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
         raise UsageError(f"env {name} has no cameras {unknown}; it has {', '.join(env.cameras)}")
     require_offscreen()
     spec = _spec(args)
-    say(args, f"{name}, {chosen.name}: {spec.scenes} scenes of each phase; a probe of {spec.steps} steps at each size")
+    say(
+        args,
+        f"{name}, {chosen.name}: {spec.scenes} scenes of each phase; a probe of {spec.steps} steps at each"
+        " size",
+    )
     with progress(None, "scenes and steps", args.quiet) as advance:
         try:
             return search_floor(
-                env, chosen, sizes or USUAL_SIZES, until_pass=sizes is None, cameras=cameras, spec=spec, progress=lambda what, n: advance(n, what)
+                env,
+                chosen,
+                sizes or USUAL_SIZES,
+                until_pass=sizes is None,
+                cameras=cameras,
+                spec=spec,
+                progress=lambda what, n: advance(n, what),
             )
         finally:
             env.close()
@@ -119,25 +165,53 @@ def _labelled(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> FloorR
     from simgap.pixelfloor.labels import labelled_floor, read_labels
 
     if args.tolerance_mm is None:
-        raise UsageError("--labels needs --tolerance-mm: how far off may the gripper be and the task still succeed?")
+        raise UsageError(
+            "--labels needs --tolerance-mm: how far off may the gripper be and the task still succeed?"
+        )
     labels = read_labels(args.labels)
     table = load_frames(Path(args.what), cameras=args.cameras, said=lambda text: say(args, f"note: {text}"))
     lengths = np.diff(table.episode_start)
     for label in labels:
         if not 0 <= label.episode < len(lengths) or not 0 <= label.frame < lengths[label.episode]:
-            raise DataError(f"{args.labels} labels frame {label.frame} of episode {label.episode}, which {args.what} does not have")
+            raise DataError(
+                f"{args.labels} labels frame {label.frame} of episode {label.episode}, which {args.what} does"
+                " not have"
+            )
     rows = np.array([table.episode_start[label.episode] + label.frame for label in labels])
     images = {camera: np.asarray(frames[rows]) for camera, frames in table.images.items()}
     largest = min(min(v.shape[1:3]) for v in images.values())
     wanted = sizes or tuple(s for s in USUAL_SIZES if s <= largest)
-    return labelled_floor(images, table.state[rows], labels, wanted, tolerance_m=args.tolerance_mm / 1000, name=args.what, spec=_spec(args))
+    return labelled_floor(
+        images,
+        table.state[rows],
+        labels,
+        wanted,
+        tolerance_m=args.tolerance_mm / 1000,
+        name=args.what,
+        spec=_spec(args),
+    )
 
 
 def _print(console: Console, report: FloorReport, plot: Path | None) -> None:
     from rich.table import Table
 
-    show_lines(console, f"{report.env}, {report.factors}, cameras {', '.join(report.cameras)}; the task forgives {report.tolerance_mm:g} mm", "")
-    table = Table("frame", "verdict", "phase", "error (median, interval)", "90th perc.", "blind", "within tolerance", "told apart", box=None)
+    show_lines(
+        console,
+        f"{report.env}, {report.factors}, cameras {', '.join(report.cameras)}; the task forgives"
+        f" {report.tolerance_mm:g} mm",
+        "",
+    )
+    table = Table(
+        "frame",
+        "verdict",
+        "phase",
+        "error (median, interval)",
+        "90th perc.",
+        "blind",
+        "within tolerance",
+        "told apart",
+        box=None,
+    )
     for size in report.sizes:
         for k, e in enumerate(size.errors):
             lead = (f"{size.size_px} px", str(size.verdict)) if k == 0 else ("", "")
@@ -157,8 +231,15 @@ def _print(console: Console, report: FloorReport, plot: Path | None) -> None:
         console.print(_ruler_table(report), "")
     show_lines(console, *(f"{size.size_px} px: {size.verdict}: {size.reason}" for size in report.sizes), "")
     smallest = report.smallest_px
-    show_lines(console, "no size measured here passes" if smallest is None else f"smallest frame that passes: {smallest} px")
-    show_lines(console, "a probe says what can be seen, not that a policy will use it; and it shares its renderer with the data")
+    show_lines(
+        console,
+        "no size measured here passes" if smallest is None else f"smallest frame that passes: {smallest} px",
+    )
+    show_lines(
+        console,
+        "a probe says what can be seen, not that a policy will use it; and it shares its renderer with the"
+        " data",
+    )
     if plot:
         show_lines(console, f"wrote {plot}")
 
@@ -166,7 +247,20 @@ def _print(console: Console, report: FloorReport, plot: Path | None) -> None:
 def _ruler_table(report: FloorReport) -> Any:
     from rich.table import Table
 
-    table = Table("frame", "camera", "phase", "px across", "5th perc.", "formula off by", "mm/px", "contrast", "cells", "covered", box=None, title="ruler")
+    table = Table(
+        "frame",
+        "camera",
+        "phase",
+        "px across",
+        "5th perc.",
+        "formula off by",
+        "mm/px",
+        "contrast",
+        "cells",
+        "covered",
+        box=None,
+        title="ruler",
+    )
     for size in report.sizes:
         for r in size.rulers:
             table.add_row(

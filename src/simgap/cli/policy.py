@@ -17,30 +17,83 @@ if TYPE_CHECKING:
 
 HELP = "Write the policy file of a LeRobot checkpoint folder, by which screen, trial and select run it."
 _DESCRIBE = (
-    "Say what a LeRobot checkpoint folder (config.json, model.safetensors, its processors) is, and with --write write the policy file by which "
-    "screen, select and trial run it. What the folder cannot say (what its numbers mean, which camera is which) is named all at once, each with the flag "
-    "that says it. Exit code 1 where a file was made and something still keeps the policy from running."
+    "Say what a LeRobot checkpoint folder (config.json, model.safetensors, its processors) is, and with"
+    " --write write the policy file by which screen, select and trial run it. What the folder cannot say"
+    " (what its numbers mean, which camera is which) is named all at once, each with the flag that says it."
+    " Exit code 1 where a file was made and something still keeps the policy from running."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action and its options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("describe", help="say what a LeRobot checkpoint folder is, and write its policy file", description=_DESCRIBE)
-    add.add_argument("folder", type=Path, metavar="FOLDER", help="checkpoint folder that lerobot saved (pretrained_model)")
+    add = actions.add_parser(
+        "describe",
+        help="say what a LeRobot checkpoint folder is, and write its policy file",
+        description=_DESCRIBE,
+    )
+    add.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="checkpoint folder that lerobot saved (pretrained_model)"
+    )
     add.add_argument("--write", type=Path, metavar="FILE", help="policy file to write (.json)")
-    add.add_argument("--env", type=EnvName, metavar="NAME", help="env whose conventions, cameras and rate the policy speaks")
-    add.add_argument("--dataset", type=Path, metavar="FOLDER", help="the data it was trained on: names, units, limits and rate are taken from there")
-    add.add_argument("--action-spec", type=Path, metavar="FILE", help="JSON with rate_hz and dimensions (name, unit, low, high): what its actions mean")
+    add.add_argument(
+        "--env",
+        type=EnvName,
+        metavar="NAME",
+        help="env whose conventions, cameras and rate the policy speaks",
+    )
+    add.add_argument(
+        "--dataset",
+        type=Path,
+        metavar="FOLDER",
+        help="the data it was trained on: names, units, limits and rate are taken from there",
+    )
+    add.add_argument(
+        "--action-spec",
+        type=Path,
+        metavar="FILE",
+        help="JSON with rate_hz and dimensions (name, unit, low, high): what its actions mean",
+    )
     add.add_argument("--state-spec", type=Path, metavar="FILE", help="likewise of its state")
-    add.add_argument("--rate-hz", type=_rate, metavar="X", help="control rate, in place of that in --action-spec and --state-spec")
-    add.add_argument("--camera", action="append", default=[], metavar="OURS=THEIRS", help="which camera of the env stands for which of the checkpoint; again")
-    add.add_argument("--image-size", type=count, metavar="N", help="side of our frames in px (default: that of the checkpoint)")
-    add.add_argument("--resize", action="store_true", help="stretch our square frames to what the checkpoint takes: it then sees other pictures")
-    add.add_argument("--execution", choices=("ours", "theirs"), help="who makes actions of chunks (default: ours where the policy type allows it)")
-    add.add_argument("--executor", metavar="TEXT", help="how, with execution ours (default: what the config asks for)")
+    add.add_argument(
+        "--rate-hz",
+        type=_rate,
+        metavar="X",
+        help="control rate, in place of that in --action-spec and --state-spec",
+    )
+    add.add_argument(
+        "--camera",
+        action="append",
+        default=[],
+        metavar="OURS=THEIRS",
+        help="which camera of the env stands for which of the checkpoint; again",
+    )
+    add.add_argument(
+        "--image-size",
+        type=count,
+        metavar="N",
+        help="side of our frames in px (default: that of the checkpoint)",
+    )
+    add.add_argument(
+        "--resize",
+        action="store_true",
+        help="stretch our square frames to what the checkpoint takes: it then sees other pictures",
+    )
+    add.add_argument(
+        "--execution",
+        choices=("ours", "theirs"),
+        help="who makes actions of chunks (default: ours where the policy type allows it)",
+    )
+    add.add_argument(
+        "--executor", metavar="TEXT", help="how, with execution ours (default: what the config asks for)"
+    )
     add.add_argument("--prompt-text", metavar="WORDS", help="instruction in place of the rollout's")
-    add.add_argument("--python", type=Path, metavar="PATH", help="Python that has lerobot; the file, as written, may then start it")
+    add.add_argument(
+        "--python",
+        type=Path,
+        metavar="PATH",
+        help="Python that has lerobot; the file, as written, may then start it",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +130,9 @@ def _given(args: argparse.Namespace) -> Given:
     from simgap.policies.execution import parse_executor
 
     pairs = [text.partition("=") for text in args.camera]
-    wrong = [text for text, (ours, _, theirs) in zip(args.camera, pairs, strict=True) if not ours or not theirs]
+    wrong = [
+        text for text, (ours, _, theirs) in zip(args.camera, pairs, strict=True) if not ours or not theirs
+    ]
     if wrong:
         raise UsageError(f"--camera {wrong[0]}: give OURS=THEIRS, such as --camera front=top")
     env = None if args.env is None else make_env(args.env, render=False)
@@ -120,7 +175,8 @@ def _write(path: Path, found: Description, *, is_trusted: bool) -> None:
     text = json.dumps(dict(found.fields), indent=2) + "\n"
     write_atomic(draft, text)
     try:
-        with granted(Trust(makers=current().makers, any_code=True, is_complete=True)):  # what this command named, and only read here
+        # what this command named, and only read here
+        with granted(Trust(makers=current().makers, any_code=True, is_complete=True)):
             interface_of(read_policy_file(draft, KINDS))
     finally:
         draft.unlink()
@@ -158,14 +214,20 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     show_lines(
         console,
         f"{document['folder']}: a LeRobot policy of type {document['policy_type']}",
-        f"  sees {cameras or 'no camera'}; state of {document['state'] or 0}, action of {document['action']} numbers",
-        f"  chunk {file['chunk']}, execution {file['execution']}" + (f", executor {file['executor']}" if "executor" in file else ""),
+        f"  sees {cameras or 'no camera'}; state of {document['state'] or 0}, action of {document['action']}"
+        " numbers",
+        f"  chunk {file['chunk']}, execution {file['execution']}"
+        + (f", executor {file['executor']}" if "executor" in file else ""),
         f"  normalisation {scaled or 'not stated'}",
         *(f"assumed: {text}" for text in document["assumed"]),
         *(f"missing: {text}" for text in document["missing"]),
         *(f"note: {text}" for text in document["notes"]),
     )
     if document["written"] is None:
-        show_lines(console, "nothing was written; --write FILE writes the policy file" + (" once nothing is missing" if document["missing"] else ""))
+        show_lines(
+            console,
+            "nothing was written; --write FILE writes the policy file"
+            + (" once nothing is missing" if document["missing"] else ""),
+        )
     else:
         show_lines(console, f"wrote {document['written']}", f"next: {document['next']}")

@@ -12,7 +12,9 @@ HELP = "write one self-contained HTML page of a run"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a finished run of `simgap demo`")
+    parser.add_argument(
+        "run_folder", type=Path, metavar="RUN", help="folder of a finished run of `simgap demo`"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,5 +26,9 @@ def run(args: argparse.Namespace) -> int:
     result = load_run(args.run_folder)
     model = report_model(result, f"simgap report {args.run_folder}")
     path = write_report(model, args.out or args.run_folder / "report.html")
-    emit(args, {"report": str(path), "verdict": model.verdict}, lambda console: console.print(f"{model.verdict}\nreport     {path}"))
+    emit(
+        args,
+        {"report": str(path), "verdict": model.verdict},
+        lambda console: console.print(f"{model.verdict}\nreport     {path}"),
+    )
     return 0

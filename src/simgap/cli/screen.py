@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from simgap.rollouts.screen import ScreenReport
 
 HELP = (
-    "Judge a policy in its own simulator: broken, worth hardware time, or undecided; exit code 1 unless it is worth hardware time. "
-    "Screening may reject a policy. It cannot approve one."
+    "Judge a policy in its own simulator: broken, worth hardware time, or undecided; exit code 1 unless it is"
+    " worth hardware time. Screening may reject a policy. It cannot approve one."
 )
 
 
@@ -37,12 +37,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="CHECKPOINT",
-        help="what `simgap train` wrote, or a policy file (.json) of one elsewhere; several: each against the first on the same seeds",
+        help=(
+            "what `simgap train` wrote, or a policy file (.json) of one elsewhere; several: each against the"
+            " first on the same seeds"
+        ),
     )
-    parser.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)")
-    parser.add_argument("-n", type=count, default=100, metavar="N", help="rollouts an arm, fixed before the first; with --sequential at most (default 100)")
-    parser.add_argument("--sequential", action="store_true", help="stop as soon as the verdict is decided, at the same error rates; one arm only")
-    parser.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
+    parser.add_argument(
+        "--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)"
+    )
+    parser.add_argument(
+        "-n",
+        type=count,
+        default=100,
+        metavar="N",
+        help="rollouts an arm, fixed before the first; with --sequential at most (default 100)",
+    )
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="stop as soon as the verdict is decided, at the same error rates; one arm only",
+    )
+    parser.add_argument(
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the conditions are drawn from (default nominal)",
+    )
     add_executor(parser, "again: another executor on the same seeds, compared with the first")
     parser.add_argument(
         "--purpose",
@@ -50,7 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="select",
         help="report: seeds that nothing was selected by, spent on one policy (default select)",
     )
-    parser.add_argument("--motion", type=count, metavar="N", help="compare motion and ways with N episodes of the teacher from the same starts (40 is plenty)")
+    parser.add_argument(
+        "--motion",
+        type=count,
+        metavar="N",
+        help="compare motion and ways with N episodes of the teacher from the same starts (40 is plenty)",
+    )
     add_engine(parser)
     add_renderer(parser)
     add_workers(parser)
@@ -63,7 +88,10 @@ def add_executor(parser: argparse.ArgumentParser, again: str) -> None:
         "--executor",
         action="append",
         metavar="TEXT",
-        help=f"latest, whole_chunk, 'receding(5)', 'ensemble(0.1)', each with an optional lead=N, or 'real_time(5, delay=2)' (default: the card's); {again}",
+        help=(
+            "latest, whole_chunk, 'receding(5)', 'ensemble(0.1)', each with an optional lead=N, or"
+            f" 'real_time(5, delay=2)' (default: the card's); {again}"
+        ),
     )
 
 
@@ -92,12 +120,21 @@ def run(args: argparse.Namespace) -> int:
     for arm in arms[1:]:
         if env_of(arm.card, env.name).image_size != env.image_size:
             sizes = f"{arms[0].card.architecture.image_size} and {arm.card.architecture.image_size} px"
-            raise UsageError(f"{arms[0].checkpoint} and {arm.checkpoint} look at frames of {sizes}; screen them one after the other")
+            raise UsageError(
+                f"{arms[0].checkpoint} and {arm.checkpoint} look at frames of {sizes}; screen them one after"
+                " the other"
+            )
     ranges = preset_of(env, args.factors)
     if len(arms) > 1 and args.purpose == "report":
-        raise UsageError("comparing selects one, so it must not use up report seeds; name one policy and one --executor, or leave --purpose report out")
+        raise UsageError(
+            "comparing selects one, so it must not use up report seeds; name one policy and one --executor,"
+            " or leave --purpose report out"
+        )
     if len(arms) > 1 and args.sequential:
-        raise UsageError("a comparison needs the same seeds for all, so no arm may stop early; leave --sequential out, or race them: simgap select")
+        raise UsageError(
+            "a comparison needs the same seeds for all, so no arm may stop early; leave --sequential out, or"
+            " race them: simgap select"
+        )
     require_offscreen()
     out = args.out or Path("runs/screens")
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be is said before the rollouts, not after
@@ -119,7 +156,16 @@ def run(args: argparse.Namespace) -> int:
         most = "at most " if args.sequential else ""
         say(args, f"{arm.label}: {most}{args.n} rollouts of {env.name} on {args.engine}, {args.factors}")
         with progress(args.n, "rollouts", args.quiet) as advance:
-            reports.append(screen(spec, out, workers=workers_of(args), sequential=args.sequential, progress=following(advance), runner=runner_of(args)))
+            reports.append(
+                screen(
+                    spec,
+                    out,
+                    workers=workers_of(args),
+                    sequential=args.sequential,
+                    progress=following(advance),
+                    runner=runner_of(args),
+                )
+            )
         notes.append(_looks(out, spec, arm.card.hash, reports[-1], began))
     document = _document(args, arms, env, reports, notes)
     if args.motion:
@@ -128,7 +174,9 @@ def run(args: argparse.Namespace) -> int:
     return 0 if document["is_clean"] else 1
 
 
-def _add_motion(args: argparse.Namespace, document: dict[str, Any], ranges: FactorRanges, reports: Sequence[ScreenReport]) -> None:
+def _add_motion(
+    args: argparse.Namespace, document: dict[str, Any], ranges: FactorRanges, reports: Sequence[ScreenReport]
+) -> None:
     """Add what the checks of motion say of each screen; they decide nothing."""
     from simgap.checks.policy.beside_teacher import check_beside_teacher, teacher_records
     from simgap.provenance import child_rng
@@ -139,7 +187,9 @@ def _add_motion(args: argparse.Namespace, document: dict[str, Any], ranges: Fact
     say(args, f"{len(seeds)} episodes of the teacher from the same starts")
     teacher = teacher_records(document["env"], ranges, seeds)
     for shown, report in zip(document["screens"], reports, strict=True):
-        found = check_beside_teacher(read_records(report.path / TRACES), teacher, document["env"], child_rng(args.seed, "motion"))
+        found = check_beside_teacher(
+            read_records(report.path / TRACES), teacher, document["env"], child_rng(args.seed, "motion")
+        )
         shown["motion"] = [result.to_json() for result in found]
 
 
@@ -149,20 +199,33 @@ def _arms_of(args: argparse.Namespace) -> list[_Arm]:
 
     cards = {path: card_of(path) for path in args.checkpoints}
     if len(cards) > 1 and len(args.executor or ()) > 1:
-        raise UsageError("several policies and several executors at once say little about either; name one --executor, or one policy")
+        raise UsageError(
+            "several policies and several executors at once say little about either; name one --executor, or"
+            " one policy"
+        )
     if len({card.hash for card in cards.values()}) < len(args.checkpoints):
-        raise UsageError(f"{' and '.join(map(str, args.checkpoints))} hold a policy twice; a policy against itself differs nowhere")
-    found = [(path, card, executor) for path, card in cards.items() for executor in executors_of(card, args.executor)]
+        raise UsageError(
+            f"{' and '.join(map(str, args.checkpoints))} hold a policy twice; a policy against itself differs"
+            " nowhere"
+        )
+    found = [
+        (path, card, executor)
+        for path, card in cards.items()
+        for executor in executors_of(card, args.executor)
+    ]
     several = len(cards) > 1
-    return [_Arm(label=str(path) if several else str(executor), checkpoint=path, card=card, executor=executor) for path, card, executor in found]
+    return [
+        _Arm(label=str(path) if several else str(executor), checkpoint=path, card=card, executor=executor)
+        for path, card, executor in found
+    ]
 
 
 def card_of(checkpoint: Path) -> AnyCard:
     """Return the card of a checkpoint folder, or what a policy file says of its policy.
 
     Raises:
-        DataError: no checkpoint, and then what the folder holds instead; or weights that are not the card's, which a screen found
-            finished would otherwise not look at.
+        DataError: no checkpoint, and then what the folder holds instead; or weights that are not the card's,
+            which a screen found finished would otherwise not look at.
     """
     from simgap.errors import DataError
     from simgap.policies.bridges.describe import is_lerobot_folder, needs_a_policy_file
@@ -176,16 +239,30 @@ def card_of(checkpoint: Path) -> AnyCard:
         return read_any_card(checkpoint)
     if not (checkpoint / CARD).is_file():
         if (checkpoint / FILE).is_file():
-            raise DataError(f"{checkpoint} holds an unfinished training run; give its `simgap train` command again, it goes on")
+            raise DataError(
+                f"{checkpoint} holds an unfinished training run; give its `simgap train` command again, it"
+                " goes on"
+            )
         if (checkpoint / "meta" / "info.json").is_file():
-            raise DataError(f"{checkpoint} is a dataset, not a checkpoint; train on it first: simgap train {checkpoint}")
+            raise DataError(
+                f"{checkpoint} is a dataset, not a checkpoint; train on it first: simgap train {checkpoint}"
+            )
         if is_lerobot_folder(checkpoint):
             raise DataError(needs_a_policy_file(checkpoint))
-        what = "has no card.json" if checkpoint.is_dir() else "is not a folder" if checkpoint.exists() else "does not exist"
+        what = (
+            "has no card.json"
+            if checkpoint.is_dir()
+            else "is not a folder"
+            if checkpoint.exists()
+            else "does not exist"
+        )
         raise DataError(f"{checkpoint} {what}; give the folder that `simgap train` wrote")
     card, weights = read_card(checkpoint), checkpoint / WEIGHTS
     if not weights.is_file() or file_hash(weights) != card.weights_hash:
-        raise DataError(f"{weights} is {'not the file of its card' if weights.is_file() else 'missing'}; restore the checkpoint or retrain")
+        raise DataError(
+            f"{weights} is {'not the file of its card' if weights.is_file() else 'missing'}; restore the"
+            " checkpoint or retrain"
+        )
     return card
 
 
@@ -203,20 +280,37 @@ def env_of(card: AnyCard, name: str | None) -> TaskEnv:
     learnt_in = [str(e) for e in card.training.get("envs", ())]
     if name is None and len(learnt_in) == 1 and learnt_in[0] in env_names():
         name = learnt_in[0]
-    envs = {n: make_env(n, image_size=card.architecture.image_size, render=False) for n in ([name] if name else sorted(ENVS))}
+    envs = {
+        n: make_env(n, image_size=card.architecture.image_size, render=False)
+        for n in ([name] if name else sorted(ENVS))
+    }
     if name:
         _require_belongs(card, envs[name])
-        require_same(card.action_spec, envs[name].action_spec, what="actions", ours_name="the policy", theirs_name=f"env {name}")
-        require_same(card.state_spec, envs[name].state_spec, what="states", ours_name="the policy", theirs_name=f"env {name}")
+        require_same(
+            card.action_spec,
+            envs[name].action_spec,
+            what="actions",
+            ours_name="the policy",
+            theirs_name=f"env {name}",
+        )
+        require_same(
+            card.state_spec,
+            envs[name].state_spec,
+            what="states",
+            ours_name="the policy",
+            theirs_name=f"env {name}",
+        )
         return envs[name]
-    fits = [n for n, e in envs.items() if e.action_spec == card.action_spec and e.state_spec == card.state_spec]
+    fits = [
+        n for n, e in envs.items() if e.action_spec == card.action_spec and e.state_spec == card.state_spec
+    ]
     if len(fits) != 1:
         if fits:
             raise UsageError(f"several envs fit this policy ({', '.join(fits)}); name one with --env")
         made_for = f" It was made for {', '.join(learnt_in)}." if learnt_in else ""
         raise UsageError(
-            f"this policy belongs to none of simgap's own envs ({', '.join(envs)}).{made_for} Name its env with --env: one that you added "
-            "(simgap envs add), or module:function"
+            f"this policy belongs to none of simgap's own envs ({', '.join(envs)}).{made_for} Name its env"
+            " with --env: one that you added (simgap envs add), or module:function"
         )
     return envs[fits[0]]
 
@@ -233,9 +327,20 @@ def _require_belongs(card: AnyCard, env: TaskEnv) -> None:
     if all(set(ours.names) == set(theirs.names) for ours, theirs in sides):
         return
     learnt_in = [str(e) for e in card.training.get("envs", ())]
-    made_for = f"it was made for {', '.join(learnt_in)}" if learnt_in else f"it sends {len(card.action_spec)} actions, and none says for which env"
-    remedy = f"use --env {learnt_in[0]}" if learnt_in and env.name not in learnt_in else "name the env it was trained for"
-    raise ConventionError(f"this policy and env {env.name} do not belong together: {made_for}, and {env.name} has other joints; {remedy}")
+    made_for = (
+        f"it was made for {', '.join(learnt_in)}"
+        if learnt_in
+        else f"it sends {len(card.action_spec)} actions, and none says for which env"
+    )
+    remedy = (
+        f"use --env {learnt_in[0]}"
+        if learnt_in and env.name not in learnt_in
+        else "name the env it was trained for"
+    )
+    raise ConventionError(
+        f"this policy and env {env.name} do not belong together: {made_for}, and {env.name} has other joints;"
+        f" {remedy}"
+    )
 
 
 def require_fits(card: AnyCard, env: TaskEnv) -> None:
@@ -279,10 +384,20 @@ def _is_clean(report: ScreenReport, looks: dict[str, Any]) -> bool:
     from simgap.statistics import ScreenVerdict
 
     verdicts = {str(report.verdict), (looks["pooled"] or {}).get("verdict", str(report.verdict))}
-    return verdicts == {str(ScreenVerdict.WORTH_HARDWARE_TIME)} and looks["chosen_on_these_seeds"] is None and not looks["unread_looks"]
+    return (
+        verdicts == {str(ScreenVerdict.WORTH_HARDWARE_TIME)}
+        and looks["chosen_on_these_seeds"] is None
+        and not looks["unread_looks"]
+    )
 
 
-def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, reports: Sequence[ScreenReport], notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _document(
+    args: argparse.Namespace,
+    arms: Sequence[_Arm],
+    env: TaskEnv,
+    reports: Sequence[ScreenReport],
+    notes: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
     from simgap.rollouts.timing import in_words, read_timing
     from simgap.statistics import what_n_cannot_show
 
@@ -304,7 +419,9 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
     ]
     best = max(range(len(screens)), key=lambda i: reports[i].counts.successes)
     is_clean = all(_is_clean(report, looks) for report, looks in zip(reports, notes, strict=True))
-    trial = shlex.join(["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)])
+    trial = shlex.join(
+        ["simgap", "trial", str(arms[best].checkpoint), "--executor", str(arms[best].executor)]
+    )
     return {
         "checkpoint": arms[0].checkpoint,
         "policy": arms[0].card.hash,
@@ -315,10 +432,17 @@ def _document(args: argparse.Namespace, arms: Sequence[_Arm], env: TaskEnv, repo
         "engine": reports[0].stamp.fields["engine"],
         "evidence": str(reports[0].evidence),
         "screens": screens,
-        "differences": [_difference(new, old=reports[0], names=(arms[i].label, arms[0].label)) for i, new in enumerate(reports) if i],
-        "what_n_cannot_show": _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n),
+        "differences": [
+            _difference(new, old=reports[0], names=(arms[i].label, arms[0].label))
+            for i, new in enumerate(reports)
+            if i
+        ],
+        "what_n_cannot_show": (
+            _what_a_plan_cannot_show(args.n) if args.sequential else what_n_cannot_show(reports[0].counts.n)
+        ),
         "is_clean": is_clean,
-        "next": trial if is_clean else None,  # no robot time is proposed for what the screen did not find worth it
+        # no robot time is proposed for what the screen did not find worth it
+        "next": trial if is_clean else None,
     }
 
 
@@ -340,8 +464,9 @@ def _what_a_plan_cannot_show(cap: int) -> str:
     course = screen_course(plan, between)
     open_share = 1 - course.chance_broken - course.chance_worthy
     return (
-        f"at most {cap} rollouts: each wrong verdict has a chance of at most {50 * (1 - plan.confidence):g} % at every rate; a policy at {100 * between:.0f} % "
-        f"ends undecided with a chance of {100 * open_share:.0f} %, after {course.mean_rollouts:.0f} rollouts on average"
+        f"at most {cap} rollouts: each wrong verdict has a chance of at most {50 * (1 - plan.confidence):g} %"
+        f" at every rate; a policy at {100 * between:.0f} % ends undecided with a chance of"
+        f" {100 * open_share:.0f} %, after {course.mean_rollouts:.0f} rollouts on average"
     )
 
 
@@ -359,5 +484,11 @@ def _difference(new: ScreenReport, *, old: ScreenReport, names: tuple[str, str])
         "confidence": found.difference.confidence,
         "p_value": found.p_value,
         "test": "exact McNemar",
-        "pairs": {"both": pairs.n11, "only_new": pairs.n10, "only_old": pairs.n01, "neither": pairs.n00, "dropped": pairs.dropped},
+        "pairs": {
+            "both": pairs.n11,
+            "only_new": pairs.n10,
+            "only_old": pairs.n01,
+            "neither": pairs.n00,
+            "dropped": pairs.dropped,
+        },
     }

@@ -16,7 +16,10 @@ from simgap.cli.envs import add_engine, add_workers, count, preset_of, show_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-HELP = "Run a study and write its page: execution (modes x latency x bugs) or selection (loss and proxies against closed loop)."
+HELP = (
+    "Run a study and write its page: execution (modes x latency x bugs) or selection (loss and proxies"
+    " against closed loop)."
+)
 
 NO_BUG = "none"
 
@@ -26,27 +29,90 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     studies = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
     text = "one policy from the same starts over executors, latencies and seeded bugs"
     execution = studies.add_parser("execution", help=text, description=text)
-    execution.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="folder that `simgap train` wrote")
-    execution.add_argument("-n", type=count, default=200, metavar="N", help="starts, the same for every row (default 200)")
-    execution.add_argument("--executors", nargs="+", metavar="TEXT", help="executors without a lead (default: latest, receding(5), whole_chunk, ensemble(0.1))")
-    execution.add_argument("--latencies", nargs="+", type=int, default=[0, 2, 4], metavar="N", help="control steps (default 0 2 4)")
-    execution.add_argument("--bugs", nargs="*", metavar="NAME", help="seeded bugs (default: the five of the study; the word none: correct executors alone)")
-    text = "several trainings whose checkpoints are all run: rank correlation and regret of what might select among them"
+    execution.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="folder that `simgap train` wrote"
+    )
+    execution.add_argument(
+        "-n", type=count, default=200, metavar="N", help="starts, the same for every row (default 200)"
+    )
+    execution.add_argument(
+        "--executors",
+        nargs="+",
+        metavar="TEXT",
+        help="executors without a lead (default: latest, receding(5), whole_chunk, ensemble(0.1))",
+    )
+    execution.add_argument(
+        "--latencies",
+        nargs="+",
+        type=int,
+        default=[0, 2, 4],
+        metavar="N",
+        help="control steps (default 0 2 4)",
+    )
+    execution.add_argument(
+        "--bugs",
+        nargs="*",
+        metavar="NAME",
+        help="seeded bugs (default: the five of the study; the word none: correct executors alone)",
+    )
+    text = (
+        "several trainings whose checkpoints are all run: rank correlation and regret of what might select"
+        " among them"
+    )
     selection = studies.add_parser("selection", help=text, description=text)
     selection.add_argument("data", type=Path, nargs="+", metavar="DATA", help="datasets of one env")
     selection.add_argument("--trainings", type=count, default=3, metavar="N", help="trainings (default 3)")
-    selection.add_argument("--checkpoints", type=count, default=12, metavar="N", help="checkpoints of each (default 12)")
-    selection.add_argument("--steps", type=count, default=4000, metavar="N", help="optimiser steps of each (default 4000)")
-    selection.add_argument("--batch", type=count, default=64, metavar="N", help="observations a step (default 64)")
-    selection.add_argument("--width", type=count, default=32, metavar="N", help="channels of the network (default 32)")
-    selection.add_argument("--threads", type=count, metavar="N", help="threads of the training (default: one a usable core)")
-    selection.add_argument("--validation-share", type=float, default=0.1, metavar="X", help="share of episodes held out (default 0.1)")
-    selection.add_argument("--select-n", type=count, default=192, metavar="N", help="select seeds a checkpoint (default 192)")
-    selection.add_argument("-n", type=count, default=200, metavar="N", help="report seeds a checkpoint, by which all are judged (default 200)")
+    selection.add_argument(
+        "--checkpoints", type=count, default=12, metavar="N", help="checkpoints of each (default 12)"
+    )
+    selection.add_argument(
+        "--steps", type=count, default=4000, metavar="N", help="optimiser steps of each (default 4000)"
+    )
+    selection.add_argument(
+        "--batch", type=count, default=64, metavar="N", help="observations a step (default 64)"
+    )
+    selection.add_argument(
+        "--width", type=count, default=32, metavar="N", help="channels of the network (default 32)"
+    )
+    selection.add_argument(
+        "--threads", type=count, metavar="N", help="threads of the training (default: one a usable core)"
+    )
+    selection.add_argument(
+        "--validation-share",
+        type=float,
+        default=0.1,
+        metavar="X",
+        help="share of episodes held out (default 0.1)",
+    )
+    selection.add_argument(
+        "--select-n", type=count, default=192, metavar="N", help="select seeds a checkpoint (default 192)"
+    )
+    selection.add_argument(
+        "-n",
+        type=count,
+        default=200,
+        metavar="N",
+        help="report seeds a checkpoint, by which all are judged (default 200)",
+    )
     for study in (execution, selection):
-        study.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one the policy or the data come from)")
-        study.add_argument("--factors", default="nominal", metavar="PRESET", help="preset the conditions are drawn from (default nominal)")
-        study.add_argument("--page", type=Path, metavar="PATH", help="Markdown page to write, its picture beside it (default: in --out)")
+        study.add_argument(
+            "--env",
+            type=EnvName,
+            metavar="NAME",
+            help="env (default: the one the policy or the data come from)",
+        )
+        study.add_argument(
+            "--factors",
+            default="nominal",
+            metavar="PRESET",
+            help="preset the conditions are drawn from (default nominal)",
+        )
+        study.add_argument(
+            "--page",
+            type=Path,
+            metavar="PATH",
+            help="Markdown page to write, its picture beside it (default: in --out)",
+        )
         add_engine(study)
         add_workers(study)
 
@@ -89,10 +155,19 @@ def _execution(args: argparse.Namespace) -> int:
         rows = run_execution(study, args.out, workers=workers_of(args), progress=advance)
     command = _command(args, [str(args.checkpoint)], study.starts, study.executors, study.bugs)
     picture = draw_execution(rows, args.page.with_suffix(".png"))
-    write_atomic(args.page, execution_page(study, card.hash, rows, command, picture.name, card.architecture.chunk))
+    write_atomic(
+        args.page, execution_page(study, card.hash, rows, command, picture.name, card.architecture.chunk)
+    )
     numbers = write_rows(rows, args.out)
     best = max(rows, key=lambda r: (not r.cell.bug, r.rate.point or 0.0))
-    document = {"page": args.page, "picture": picture, "numbers": numbers, "rows": len(rows), "command": command, "best": best.cell.label}
+    document = {
+        "page": args.page,
+        "picture": picture,
+        "numbers": numbers,
+        "rows": len(rows),
+        "command": command,
+        "best": best.cell.label,
+    }
     document |= execution_document(rows)
     emit(args, document, lambda console: _print(console, document, show_execution))
     return 0
@@ -111,10 +186,17 @@ def _selection(args: argparse.Namespace) -> int:
     tables = [load_frames(path, said=lambda text: say(args, f"note: {text}")) for path in args.data]
     known = sorted({t.env for t in tables} & set(env_names()))
     if args.env is None and len(known) != 1:
-        raise UsageError(f"the data come from {', '.join(known) or 'no env that is known'}; name one with --env")
+        raise UsageError(
+            f"the data come from {', '.join(known) or 'no env that is known'}; name one with --env"
+        )
     name = args.env or known[0]
     train = TrainSpec(
-        steps=args.steps, batch=args.batch, width=args.width, threads=args.threads or usable_cores(), validation_share=args.validation_share, seed=args.seed
+        steps=args.steps,
+        batch=args.batch,
+        width=args.width,
+        threads=args.threads or usable_cores(),
+        validation_share=args.validation_share,
+        seed=args.seed,
     )
     study = SelectionStudy(
         env=name,
@@ -128,23 +210,56 @@ def _selection(args: argparse.Namespace) -> int:
         engine=args.engine,
     )
     rollouts = study.trainings * study.checkpoints * (study.select + study.truth)
-    say(args, f"{study.trainings} trainings of {args.steps} steps and at most {rollouts} rollouts; killed at any moment, the same command goes on")
+    say(
+        args,
+        f"{study.trainings} trainings of {args.steps} steps and at most {rollouts} rollouts; killed at any"
+        " moment, the same command goes on",
+    )
     work = study.trainings * (args.steps + study.draws) + rollouts
     with progress(work, "steps, rollouts and draws", args.quiet) as advance:
-        results = run_selection(study, tables, args.out, workers=workers_of(args), progress=lambda stage, n: advance(n, stage))
+        results = run_selection(
+            study, tables, args.out, workers=workers_of(args), progress=lambda stage, n: advance(n, stage)
+        )
     command = _command(args, [str(p) for p in args.data], study.truth)
-    data = [f"{len(t.episode_start) - 1} episodes, {t.episode_start[-1]} frames of {len(t.images)} cameras, fingerprint {t.fingerprint[:16]}" for t in tables]
+    data = [
+        f"{len(t.episode_start) - 1} episodes, {t.episode_start[-1]} frames of {len(t.images)} cameras,"
+        f" fingerprint {t.fingerprint[:16]}"
+        for t in tables
+    ]
     picture = draw_selection(results, args.page.with_suffix(".png"))
     write_atomic(args.page, selection_page(study, results, command, picture.name, data))
-    document: dict[str, Any] = {"page": args.page, "picture": picture, "numbers": args.out / "selection.json", "rows": len(results), "command": command}
+    document: dict[str, Any] = {
+        "page": args.page,
+        "picture": picture,
+        "numbers": args.out / "selection.json",
+        "rows": len(results),
+        "command": command,
+    }
     document |= selection_document(results)
     emit(args, document, lambda console: _print(console, document, show_selection))
     return 0
 
 
-def _command(args: argparse.Namespace, words: list[str], size: int, executors: Sequence[str] = (), bugs: Sequence[str] = ()) -> str:
+def _command(
+    args: argparse.Namespace,
+    words: list[str],
+    size: int,
+    executors: Sequence[str] = (),
+    bugs: Sequence[str] = (),
+) -> str:
     """Return the command that makes this page, with every number that decides what is in it."""
-    parts = ["simgap", "study", str(args.study), *words, "-n", str(size), "--factors", args.factors, "--seed", str(args.seed)]
+    parts = [
+        "simgap",
+        "study",
+        str(args.study),
+        *words,
+        "-n",
+        str(size),
+        "--factors",
+        args.factors,
+        "--seed",
+        str(args.seed),
+    ]
     if args.engine != "mujoco":
         parts += ["--engine", args.engine]
     if args.env:
@@ -168,10 +283,18 @@ def _named(bugs: Sequence[str]) -> tuple[str, ...]:
     from simgap.errors import UsageError
 
     if NO_BUG in bugs and len(bugs) > 1:
-        raise UsageError(f"--bugs {' '.join(bugs)}: {NO_BUG} stands alone; leave it out, or name no bug beside it")
+        raise UsageError(
+            f"--bugs {' '.join(bugs)}: {NO_BUG} stands alone; leave it out, or name no bug beside it"
+        )
     return () if list(bugs) == [NO_BUG] else tuple(bugs)
 
 
-def _print(console: Console, document: dict[str, Any], show: Callable[[Console, dict[str, Any]], None]) -> None:
+def _print(
+    console: Console, document: dict[str, Any], show: Callable[[Console, dict[str, Any]], None]
+) -> None:
     show(console, document)
-    show_lines(console, f"wrote {document['page']}, {document['picture']} and {document['numbers']}", f"made by: {document['command']}")
+    show_lines(
+        console,
+        f"wrote {document['page']}, {document['picture']} and {document['numbers']}",
+        f"made by: {document['command']}",
+    )

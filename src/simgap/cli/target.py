@@ -17,8 +17,12 @@ HELP = "plan the next data from the failures"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run that `simgap demo` wrote")
-    parser.add_argument("-n", "--episodes", type=count, default=240, metavar="N", help="episodes to plan (default 240)")
+    parser.add_argument(
+        "run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run that `simgap demo` wrote"
+    )
+    parser.add_argument(
+        "-n", "--episodes", type=count, default=240, metavar="N", help="episodes to plan (default 240)"
+    )
     parser.add_argument("--generate", action="store_true", help="make the episodes now, into --out")
     add_workers(parser)
 
@@ -33,12 +37,24 @@ def run(args: argparse.Namespace) -> int:
 
     result = load_run(args.run_folder)
     if result.diagnosis is None:
-        raise DataError(f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run again")
+        raise DataError(
+            f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run"
+            " again"
+        )
     space = make_env(result.spec.env, render=False, by=args.run_folder).factor_space
-    plan = plan_data(result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes)
-    document: dict[str, Any] = {"cause": str(result.diagnosis.cause), "plan": plan.to_json(), "asked_to_generate": args.generate, "dataset": None}
+    plan = plan_data(
+        result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes
+    )
+    document: dict[str, Any] = {
+        "cause": str(result.diagnosis.cause),
+        "plan": plan.to_json(),
+        "asked_to_generate": args.generate,
+        "dataset": None,
+    }
     if args.generate and plan.ranges is not None:
-        document["dataset"] = str(_generate(args, result.spec.env, result.spec.image_size, plan.ranges, plan.noise_deg))
+        document["dataset"] = str(
+            _generate(args, result.spec.env, result.spec.image_size, plan.ranges, plan.noise_deg)
+        )
     emit(args, document, lambda console: _show(console, document))
     return 0 if plan.kind == "nothing" else 1
 
@@ -51,7 +67,15 @@ def _generate(args: argparse.Namespace, env: str, image_size: int, ranges: Any, 
 
     require_offscreen()
     out: Path = args.out or Path(args.run_folder) / "targeted"
-    spec = GenerateSpec(env=env, episodes=args.episodes, ranges=ranges, image_size=image_size, seed=args.seed, purpose=Purpose.TARGET, noise_deg=noise_deg)
+    spec = GenerateSpec(
+        env=env,
+        episodes=args.episodes,
+        ranges=ranges,
+        image_size=image_size,
+        seed=args.seed,
+        purpose=Purpose.TARGET,
+        noise_deg=noise_deg,
+    )
     with ConsoleReporter(args.quiet).stage("teach where it failed", "episodes") as progress:
         generate(spec, out, workers=workers_of(args), progress=lambda done, total: progress(done, total, ""))
     return out

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = (
-    "Train a chunk policy on a mixture of datasets, or fine-tune one. "
-    "The loss never selects anything: screening does. Killed at any moment, the same command goes on from its last resume point."
+    "Train a chunk policy on a mixture of datasets, or fine-tune one. The loss never selects anything:"
+    " screening does. Killed at any moment, the same command goes on from its last resume point."
 )
-_LOSS = "the loss says how well the labels are fitted, not how often the task succeeds: nothing is selected by it"
+_LOSS = (
+    "the loss says how well the labels are fitted, not how often the task succeeds: nothing is selected by it"
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,11 +52,14 @@ def run(args: argparse.Namespace) -> int:
     spec = asked_spec(args)
     keep = steps_of(spec.steps, args.keep) if args.keep else ()
     if args.share is not None and len(args.share) != len(args.data):
-        raise UsageError(f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA")
+        raise UsageError(
+            f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA"
+        )
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras, is_weighed=args.share is not None)
     kinds = _kinds(args, spec, datasets)
-    chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk  # a wrong parent is said before frames are decoded
+    # a wrong parent is said before frames are decoded
+    chunk = spec.chunk if spec.init_from is None else read_card(spec.init_from).architecture.chunk
     spec = _fitting_shift(args, spec, datasets[0])
     _require_usable(spec, datasets[0], args.cameras, chunk)
     _require_pixels(args, spec, datasets)
@@ -70,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
     say(args, _LOSS)
     began = time.monotonic()
-    with progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance, tracker_of(args, spec, out, needed=rank == 0) as tracker:
+    with (
+        progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance,
+        tracker_of(args, spec, out, needed=rank == 0) as tracker,
+    ):
         train(tables, args.share, spec, out, progress=_Reporter(advance, tracker), kinds=kinds, keep=keep)
     if rank > 0:
         return 0
@@ -86,7 +94,10 @@ def _fitting_shift(args: argparse.Namespace, spec: TrainSpec, dataset: Dataset) 
 
     if args.spec_shift_px is not None:
         return spec
-    side = min((side for camera in args.cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]), default=0)
+    side = min(
+        (side for camera in args.cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]),
+        default=0,
+    )
     return replace(spec, shift_px=min(spec.shift_px, side // 16))
 
 
@@ -106,12 +117,20 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
         found = _gated(args, path, dataset, size, cameras, spec.threads)
         if found is not None and found.verdict.is_below:
             raise UsageError(
-                f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate larger ones "
-                f"(`simgap pixels {path}` finds the smallest that pass), or train all the same with --force"
+                f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate"
+                f" larger ones (`simgap pixels {path}` finds the smallest that pass), or train all the same"
+                " with --force"
             )
 
 
-def _gated(args: argparse.Namespace, path: Path, dataset: Dataset, size_px: int, cameras: tuple[str, ...], threads: int) -> Gate | None:
+def _gated(
+    args: argparse.Namespace,
+    path: Path,
+    dataset: Dataset,
+    size_px: int,
+    cameras: tuple[str, ...],
+    threads: int,
+) -> Gate | None:
     """Ask the gate; a probe that it trains shows its progress, and its verdict is one line."""
     from simgap.pixelfloor.gate import gate
 
@@ -141,14 +160,24 @@ class _Reporter:
     def __call__(self, now: TrainProgress) -> None:
         self._advance(now.new, f"loss {now.loss:.4f}, {now.observations_per_s:.0f} observations/s")
         if self._tracker is not None:
-            self._tracker.log({"step": now.step, "loss": now.loss, "learning_rate": now.learning_rate, "observations_per_s": now.observations_per_s})
+            self._tracker.log(
+                {
+                    "step": now.step,
+                    "loss": now.loss,
+                    "learning_rate": now.learning_rate,
+                    "observations_per_s": now.observations_per_s,
+                }
+            )
 
 
-def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset]) -> list[EvidenceKind] | None:
+def _kinds(
+    args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset]
+) -> list[EvidenceKind] | None:
     """Return where each dataset comes from, by its stamp or as the user says; None where nobody asks and not all say it.
 
     Raises:
-        UsageError: an unknown kind, another number of them, or a dataset that does not say it where it matters.
+        UsageError: an unknown kind, another number of them, or a dataset that does not say it where it
+            matters.
     """
     from simgap.errors import UsageError, did_you_mean
     from simgap.training.mixture import evidence_of
@@ -156,7 +185,10 @@ def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset
 
     if args.domain is not None:
         if len(args.domain) != len(datasets):
-            raise UsageError(f"{len(args.domain)} domains for {len(datasets)} datasets; --domain takes one word for each DATA")
+            raise UsageError(
+                f"{len(args.domain)} domains for {len(datasets)} datasets; --domain takes one word for each"
+                " DATA"
+            )
         for word in args.domain:
             if word not in tuple(EvidenceKind):
                 raise UsageError(f"unknown domain {word!r}; {did_you_mean(word, EvidenceKind)}")
@@ -164,7 +196,10 @@ def _kinds(args: argparse.Namespace, spec: TrainSpec, datasets: Sequence[Dataset
     known = [evidence_of(d.spec.stamp) for d in datasets]
     silent = [str(path) for path, kind in zip(args.data, known, strict=True) if kind is None]
     if silent and (spec.p_real is not None or spec.domain_input):
-        raise UsageError(f"{', '.join(silent)} does not say whether it is simulated or real; say it with --domain, one word for each DATA")
+        raise UsageError(
+            f"{', '.join(silent)} does not say whether it is simulated or real; say it with --domain, one"
+            " word for each DATA"
+        )
     return None if silent else [kind for kind in known if kind is not None]
 
 
@@ -181,24 +216,39 @@ def _opened(paths: Sequence[Path], cameras: Sequence[str] | None, *, is_weighed:
     from simgap.errors import ConventionError, UsageError, did_you_mean
 
     datasets = [open_dataset(path) for path in paths]
-    for (first_path, a), (path, b) in () if is_weighed else itertools.combinations(zip(paths, datasets, strict=True), 2):
+    for (first_path, a), (path, b) in (
+        () if is_weighed else itertools.combinations(zip(paths, datasets, strict=True), 2)
+    ):
         if (a.n_episodes, a.n_frames) == (b.n_episodes, b.n_frames) and a.fingerprint == b.fingerprint:
-            raise UsageError(f"{first_path} and {path} hold the same episodes ({a.fingerprint[:12]}); name them once, or say by --share that twice is meant")
+            raise UsageError(
+                f"{first_path} and {path} hold the same episodes ({a.fingerprint[:12]}); name them once, or"
+                " say by --share that twice is meant"
+            )
     for path, dataset in zip(paths, datasets, strict=True):
         for camera in cameras or ():
             if camera not in dataset.camera_keys:
-                raise UsageError(f"{path} has no camera {camera!r}; {did_you_mean(camera, dataset.camera_keys)}")
+                raise UsageError(
+                    f"{path} has no camera {camera!r}; {did_you_mean(camera, dataset.camera_keys)}"
+                )
         names = {"ours_name": str(paths[0]), "theirs_name": str(path)}
         require_same(datasets[0].spec.action_spec, dataset.spec.action_spec, what="actions", **names)
         require_same(datasets[0].spec.state_spec, dataset.spec.state_spec, what="states", **names)
-        first, other = ({c: d.frame_shape(c) for c in cameras or sorted(d.camera_keys)} for d in (datasets[0], dataset))
+        first, other = (
+            {c: d.frame_shape(c) for c in cameras or sorted(d.camera_keys)} for d in (datasets[0], dataset)
+        )
         if first != other:
-            raise ConventionError(f"cameras differ: {paths[0]} has {_shapes(first)}, {path} has {_shapes(other)}; name common ones with --cameras, or resize")
+            raise ConventionError(
+                f"cameras differ: {paths[0]} has {_shapes(first)}, {path} has {_shapes(other)}; name common"
+                " ones with --cameras, or resize"
+            )
         sides = {side for shape in other.values() for side in shape[:2]}
         if len(sides) > 1:
             side = min(96, *sides)
             made = convert_command(dataset, "--resize", f"{side}x{side}", out=f"{side}px")
-            raise ConventionError(f"{path} has {_shapes(other)}; a policy takes square frames of one size: {made} (stretches them)")
+            raise ConventionError(
+                f"{path} has {_shapes(other)}; a policy takes square frames of one size: {made} (stretches"
+                " them)"
+            )
     return datasets
 
 
@@ -212,9 +262,14 @@ def _require_usable(spec: TrainSpec, dataset: Dataset, cameras: Sequence[str] | 
     from simgap.policies.execution import parse_executor
 
     parse_executor(spec.executor).build(dataset.spec.action_spec, chunk)
-    side = min((side for camera in cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]), default=spec.shift_px + 1)
+    side = min(
+        (side for camera in cameras or dataset.camera_keys for side in dataset.frame_shape(camera)[:2]),
+        default=spec.shift_px + 1,
+    )
     if spec.shift_px >= side:
-        raise UsageError(f"--shift-px {spec.shift_px} shifts frames of {side} px out of sight; give a few pixels")
+        raise UsageError(
+            f"--shift-px {spec.shift_px} shifts frames of {side} px out of sight; give a few pixels"
+        )
 
 
 def _shapes(shapes: dict[str, tuple[int, int, int]]) -> str:
@@ -230,7 +285,11 @@ def _tell_failures(args: argparse.Namespace, datasets: Sequence[Dataset]) -> Non
         outcomes = [entry.extra.get("outcome") for entry in dataset.entries]
         failed = sum(o in ("failure", "void") for o in outcomes)
         if failed:
-            say(args, f"note: {failed} of {len(outcomes)} episodes of {path} are failures or voids, and what was done in them is learnt too")
+            say(
+                args,
+                f"note: {failed} of {len(outcomes)} episodes of {path} are failures or voids, and what was"
+                " done in them is learnt too",
+            )
 
 
 def _frames(args: argparse.Namespace, path: Path) -> FrameTable:
@@ -245,7 +304,9 @@ def _frames(args: argparse.Namespace, path: Path) -> FrameTable:
                 advance = stack.enter_context(progress(total, f"{path}: videos decoded", args.quiet))
             advance()
 
-        return load_frames(path, cameras=args.cameras, progress=decoded, said=lambda text: say(args, f"note: {text}"))
+        return load_frames(
+            path, cameras=args.cameras, progress=decoded, said=lambda text: say(args, f"note: {text}")
+        )
 
 
 def _name(args: argparse.Namespace, spec: TrainSpec, tables: Sequence[FrameTable]) -> str:
@@ -277,10 +338,14 @@ def _require_device(name: str) -> None:
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise MachineError(f"torch cannot use device {name!r} ({str(error).splitlines()[0]}); use --device cpu") from error
+        raise MachineError(
+            f"torch cannot use device {name!r} ({str(error).splitlines()[0]}); use --device cpu"
+        ) from error
 
 
-def _document(out: Path, spec: TrainSpec, keep: Sequence[int], resumed: int, was_finished: bool, seconds: float) -> dict[str, Any]:
+def _document(
+    out: Path, spec: TrainSpec, keep: Sequence[int], resumed: int, was_finished: bool, seconds: float
+) -> dict[str, Any]:
     from simgap.policies.checkpoint import read_card
     from simgap.training.trainer import kept_folder
 
@@ -315,25 +380,37 @@ def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
     if document["was_finished"]:
         show_lines(console, f"{document['path']} was finished before; nothing was trained")
     else:
-        show_lines(console, f"wrote {document['path']}: {spec.steps} steps of {spec.batch} observations, {duration(document['seconds'])}")
+        show_lines(
+            console,
+            f"wrote {document['path']}: {spec.steps} steps of {spec.batch} observations,"
+            f" {duration(document['seconds'])}",
+        )
     for part in document["mixture"]:
         show_lines(
             console,
-            f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames, {part['samples']} samples ({part['passes']:.1f} passes)",
+            f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames,"
+            f" {part['samples']} samples ({part['passes']:.1f} passes)",
         )
     if document["kept"]:
-        show_lines(console, f"  {len(document['kept'])} checkpoints along the way are kept in {Path(document['kept'][0]).parent}")
+        show_lines(
+            console,
+            f"  {len(document['kept'])} checkpoints along the way are kept in"
+            f" {Path(document['kept'][0]).parent}",
+        )
     real = document["real"]
     if real is not None and (real["asked"] is not None or 0.0 < real["natural"] < 1.0):
         show_lines(console, _real_words(real))
     for table, offsets in document["apart"].items():
         parts = ", ".join(f"{name} by {numbers['offset']:.3g}" for name, numbers in offsets.items())
         show_lines(console, f"  note: in DATA {table} these lie apart from DATA 0: {parts}")
-    held_out = "" if document["held_out_loss"] is None else f", on held-out episodes {document['held_out_loss']:.4f}"
+    held_out = (
+        "" if document["held_out_loss"] is None else f", on held-out episodes {document['held_out_loss']:.4f}"
+    )
     show_lines(
         console,
         f"loss {document['last_loss']:.4f}{held_out}: {_LOSS}",
-        f"policy {document['policy'][:12]}, weights {document['weights'][:12]}, recommended executor {document['executor']}",
+        f"policy {document['policy'][:12]}, weights {document['weights'][:12]}, recommended executor"
+        f" {document['executor']}",
         f"next: {document['next']}",
     )
 
@@ -342,5 +419,8 @@ def _real_words(real: Mapping[str, Any]) -> str:
     """Say the real share that was asked and drawn beside the one the data have by themselves."""
     asked = "not asked" if real["asked"] is None else f"asked {real['asked']:.4g}"
     least, most = (real["in_a_batch"][k] for k in ("min", "max"))
-    drawn = f"drawn {real['drawn']:.4f} ({real['samples_real']} of {real['samples']} samples, {least} to {most} a batch)"
+    drawn = (
+        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {real['samples']} samples, {least} to {most} a"
+        " batch)"
+    )
     return f"  real share: {asked}, {drawn}, by their frames it would be {real['natural']:.4f}"

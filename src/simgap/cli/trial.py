@@ -23,19 +23,46 @@ if TYPE_CHECKING:
     from simgap.types import EvidenceKind
 
 HELP = (
-    "Run a planned set of trials on a surrogate robot with a hidden gap, log each as a full episode, and enter the result in a ledger. "
-    "Exit code 1 when a trial failed or none counts. Killed at any moment, the same command runs what is missing."
+    "Run a planned set of trials on a surrogate robot with a hidden gap, log each as a full episode, and"
+    " enter the result in a ledger. Exit code 1 when a trial failed or none counts. Killed at any moment, the"
+    " same command runs what is missing."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT", help="folder that `simgap train` wrote, or a policy file (.json)")
-    parser.add_argument("--replay", type=Path, metavar="DATA", help="instead of a policy: send the logged actions of DATA's first episodes, open loop")
-    parser.add_argument("--gap", default="random", metavar="KIND", help="random (sealed), none, or a kind of gap (default random)")
-    parser.add_argument("--robot-seed", type=whole, default=0, metavar="N", help="which robot: decides what a random gap is (default 0)")
-    parser.add_argument("-n", type=count, default=20, metavar="N", help="trials, fixed before the first (default 20)")
-    parser.add_argument("--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)")
+    parser.add_argument(
+        "checkpoint",
+        type=Path,
+        nargs="?",
+        metavar="CHECKPOINT",
+        help="folder that `simgap train` wrote, or a policy file (.json)",
+    )
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="DATA",
+        help="instead of a policy: send the logged actions of DATA's first episodes, open loop",
+    )
+    parser.add_argument(
+        "--gap",
+        default="random",
+        metavar="KIND",
+        help="random (sealed), none, or a kind of gap (default random)",
+    )
+    parser.add_argument(
+        "--robot-seed",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="which robot: decides what a random gap is (default 0)",
+    )
+    parser.add_argument(
+        "-n", type=count, default=20, metavar="N", help="trials, fixed before the first (default 20)"
+    )
+    parser.add_argument(
+        "--env", type=EnvName, metavar="NAME", help="env (default: the one whose conventions the policy has)"
+    )
     add_executor(parser, "one only, because trials of several executors need a plan of blocks")
     add_workers(parser)
 
@@ -54,24 +81,36 @@ def run(args: argparse.Namespace) -> int:
     require_offscreen()
     root = args.out or Path("runs/trials")
     if (root / RUN_FILE).exists():
-        raise UsageError(f"{root} is a run of `simgap demo`, whose ledger ends with the run; give another --out")
+        raise UsageError(
+            f"{root} is a run of `simgap demo`, whose ledger ends with the run; give another --out"
+        )
     folder = root / asked.plan.name
     seal, evidence = _seal(asked.plan)
     is_kept = (root / TRIALS_FILE).is_file()
     with Ledger(root / LEDGER_FILE, create=not is_kept) as ledger:
         ledger.require_kept(root)
         if not is_kept and ledger.head[0]:
-            say(args, f"note: no head of {root / LEDGER_FILE} was kept: whether its end was cut before now cannot be seen")
+            say(
+                args,
+                f"note: no head of {root / LEDGER_FILE} was kept: whether its end was cut before now cannot"
+                " be seen",
+            )
         keep_head(root, ledger.head_text, who=asked.plan.name, is_adding=True)
         commitment = ledger.append("commitment", {"seal_sha256": seal}, key=f"seal/{seal}")
         there = _already_there(args, folder)
         with progress(args.n - there, asked.what, args.quiet or there == args.n) as advance:
-            results = run_trials(asked.plan, folder, workers=workers_of(args), progress=following(advance, there))
+            results = run_trials(
+                asked.plan, folder, workers=workers_of(args), progress=following(advance, there)
+            )
         payload = _payload(args, asked, folder, results, commitment)
         row = ledger.append("evidence", payload, evidence, key=f"trials/{payload['log']}")
         head = ledger.head_text
         keep_head(root, head, who=asked.plan.name, is_adding=False)
-    document = _document(payload, folder, row, results) | {"ledger": root / LEDGER_FILE, "ledger_head": head, "already_there": there}
+    document = _document(payload, folder, row, results) | {
+        "ledger": root / LEDGER_FILE,
+        "ledger_head": head,
+        "already_there": there,
+    }
     document["head_kept_in"] = root / TRIALS_FILE
     emit(args, document, lambda console: _print(console, document))
     return 0 if payload["n"] and not payload["failures"] else 1
@@ -92,7 +131,9 @@ def _asked(args: argparse.Namespace) -> _Asked:
     from simgap.errors import UsageError
 
     if (args.checkpoint is None) == (args.replay is None):
-        raise UsageError("give a CHECKPOINT to try or --replay DATA, one of the two; see `simgap trial --help`")
+        raise UsageError(
+            "give a CHECKPOINT to try or --replay DATA, one of the two; see `simgap trial --help`"
+        )
     return _policy_plan(args) if args.replay is None else _replay_plan(args)
 
 
@@ -106,7 +147,9 @@ def _policy_plan(args: argparse.Namespace) -> _Asked:
     env = env_of(card, args.env)
     executors = executors_of(card, args.executor)
     if len(executors) > 1:
-        raise UsageError("a set of trials has one executor; compare several with `simgap screen`, or run one set each")
+        raise UsageError(
+            "a set of trials has one executor; compare several with `simgap screen`, or run one set each"
+        )
     plan = TrialPlan(
         name=_name(args, args.checkpoint, card.hash, str(executors[0])),
         robot=SurrogateSpec(env=env.name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap),
@@ -133,9 +176,18 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     if not name:
         raise UsageError(f"{args.replay} does not say which env it was made in; name one with --env")
     env = make_env(name, image_size=dataset.spec.image_size[0], render=False, by=args.replay)
-    require_same(dataset.spec.action_spec, env.action_spec, what="actions", ours_name=str(args.replay), theirs_name=f"env {name}")
+    require_same(
+        dataset.spec.action_spec,
+        env.action_spec,
+        what="actions",
+        ours_name=str(args.replay),
+        theirs_name=f"env {name}",
+    )
     if args.n > dataset.n_episodes:
-        raise UsageError(f"{args.replay} has {dataset.n_episodes} episodes, not {args.n}; ask for at most that many with -n")
+        raise UsageError(
+            f"{args.replay} has {dataset.n_episodes} episodes, not {args.n}; ask for at most that many"
+            " with -n"
+        )
     fingerprint = dataset.fingerprint
     indices = [entry.index for entry in dataset.entries][: args.n]
     plan = TrialPlan(
@@ -165,11 +217,17 @@ def _seal(plan: TrialPlan) -> tuple[str, EvidenceKind]:
 def _already_there(args: argparse.Namespace, folder: Path) -> int:
     rows = len(list((folder / "meta" / "episodes").glob("chunk-*/file-*.parquet")))
     if rows:
-        say(args, f"{rows} of {args.n} trials are in {folder} already; {'none is missing' if rows >= args.n else 'running the others'}")
+        say(
+            args,
+            f"{rows} of {args.n} trials are in {folder} already;"
+            f" {'none is missing' if rows >= args.n else 'running the others'}",
+        )
     return min(rows, int(args.n))
 
 
-def _payload(args: argparse.Namespace, asked: _Asked, folder: Path, results: Sequence[TrialResult], commitment: Row) -> dict[str, Any]:
+def _payload(
+    args: argparse.Namespace, asked: _Asked, folder: Path, results: Sequence[TrialResult], commitment: Row
+) -> dict[str, Any]:
     """Return the evidence row: the same plan gives the same row, so that entering it twice enters it once."""
     from simgap.episodes.reader import open_dataset
     from simgap.statistics import clopper_pearson, tally, wilson
@@ -186,20 +244,40 @@ def _payload(args: argparse.Namespace, asked: _Asked, folder: Path, results: Seq
         "planned": args.n,
         "failures": dict(counts.failures),
         "voids": dict(counts.voids),
-        "intervals": [{"method": e.method, "confidence": e.confidence, "low": e.low, "high": e.high, "sentence": str(e)} for e in intervals],
-        "conditions": f"{plan.robot.env} on surrogate {args.robot_seed}, gap {args.gap}, placements as {'logged' if plan.replay_of else 'at its site'}",
-        "robot": {"kind": "surrogate", "seed": args.robot_seed, "gap_asked": args.gap, "is_blind": args.gap == "random"},
+        "intervals": [
+            {"method": e.method, "confidence": e.confidence, "low": e.low, "high": e.high, "sentence": str(e)}
+            for e in intervals
+        ],
+        "conditions": (
+            f"{plan.robot.env} on surrogate {args.robot_seed}, gap {args.gap}, placements as"
+            f" {'logged' if plan.replay_of else 'at its site'}"
+        ),
+        "robot": {
+            "kind": "surrogate",
+            "seed": args.robot_seed,
+            "gap_asked": args.gap,
+            "is_blind": args.gap == "random",
+        },
         "seal": commitment.payload["seal_sha256"],
         "commitment_row": commitment.id,
         "log": open_dataset(folder).fingerprint,
     }
 
 
-def _document(payload: dict[str, Any], folder: Path, row: Row, results: Sequence[TrialResult]) -> dict[str, Any]:
+def _document(
+    payload: dict[str, Any], folder: Path, row: Row, results: Sequence[TrialResult]
+) -> dict[str, Any]:
     from simgap.statistics import what_n_cannot_show
 
     trials = [
-        {"index": r.index, "seed": r.seed, "outcome": str(r.outcome.kind), "detail": r.outcome.detail, "steps": r.steps, "placements": dict(r.placements)}
+        {
+            "index": r.index,
+            "seed": r.seed,
+            "outcome": str(r.outcome.kind),
+            "detail": r.outcome.detail,
+            "steps": r.steps,
+            "placements": dict(r.placements),
+        }
         for r in results
     ]
     return {
@@ -215,17 +293,27 @@ def _document(payload: dict[str, Any], folder: Path, row: Row, results: Sequence
 def _print(console: Console, document: dict[str, Any]) -> None:
     tested = f"executor {document['executor']}" if document.get("policy") else "logged actions, open loop"
     voids = sum(document["voids"].values())
-    verify = shlex.join(["simgap", "ledger", "verify", str(document["ledger"]), "--head", document["ledger_head"]])
+    verify = shlex.join(
+        ["simgap", "ledger", "verify", str(document["ledger"]), "--head", document["ledger_head"]]
+    )
     show_lines(console, f"{document['planned']} {document['what']}: {document['conditions']}; {tested}")
-    show_lines(console, *(f"  success {interval['sentence']}" for interval in document["intervals"]), f"  failures: {counted(document['failures'])}")
-    show_lines(console, f"  voids, which count neither way: {voids}" + (f" ({counted(document['voids'])})" if voids else ""))
+    show_lines(
+        console,
+        *(f"  success {interval['sentence']}" for interval in document["intervals"]),
+        f"  failures: {counted(document['failures'])}",
+    )
+    show_lines(
+        console,
+        f"  voids, which count neither way: {voids}" + (f" ({counted(document['voids'])})" if voids else ""),
+    )
     blind = "" if document["robot"]["is_blind"] else " (the gap was named in this command: not blind)"
     show_lines(
         console,
         f"wrote {document['path']}: every trial as a full episode",
         f"seal {document['seal']}{blind}",
-        f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which says nothing about hardware",
-        f"ledger head {document['ledger_head']}, kept in {document['head_kept_in']}: a ledger that is cut is found from there. Keep it elsewhere too: "
-        f"`{verify}` then shows one that was written again",
+        f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which"
+        " says nothing about hardware",
+        f"ledger head {document['ledger_head']}, kept in {document['head_kept_in']}: a ledger that is cut is"
+        f" found from there. Keep it elsewhere too: `{verify}` then shows one that was written again",
         document["what_n_cannot_show"],
     )

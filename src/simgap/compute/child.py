@@ -1,7 +1,8 @@
 """Another program: started, asked and ended. Every wait has an end, what it says is bounded, and nothing of it stays behind.
 
 A child has a process group of its own, so Ctrl-C in a terminal reaches its driver only, and what it started
-ends with it. What it writes to standard error is kept as its last words, never more than a few kilobytes of them.
+ends with it. What it writes to standard error is kept as its last words, never more than a few kilobytes of
+them.
 """
 
 from __future__ import annotations
@@ -236,7 +237,9 @@ class Finished(NamedTuple):
         return _last_line(self.errors)
 
 
-def ask_program(command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float, limit: int = 1 << 16) -> Finished:
+def ask_program(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float, limit: int = 1 << 16
+) -> Finished:
     """Run a program without input and return what it said; nothing of it runs on afterwards.
 
     Raises:
@@ -340,7 +343,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):  # all of it has ended, or what is left is not ours
             process.kill()
-        with suppress(subprocess.TimeoutExpired):  # the kernel may hold on to it, as to one that waits for a dead disk
+        # the kernel may hold on to it, as to one that waits for a dead disk
+        with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10.0)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

@@ -1,9 +1,9 @@
 """Ctrl-C, a terminated job and a closed terminal: one exception, one line, wherever the program is.
 
-An exception raised from a signal is safe almost everywhere. It is not while a module is being imported (libraries turn it
-into errors of their own, or are left half made) and not in a destructor (Python prints it and goes on): there the program
-leaves at once, with the same line and the same exit code. Nothing is lost by that: files are written whole or not at all,
-and worker processes die with their parent.
+An exception raised from a signal is safe almost everywhere. It is not while a module is being imported
+(libraries turn it into errors of their own, or are left half made) and not in a destructor (Python prints it
+and goes on): there the program leaves at once, with the same line and the same exit code. Nothing is lost by
+that: files are written whole or not at all, and worker processes die with their parent.
 
 This module imports next to nothing, because it is the first that runs.
 """
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAID = "what was finished is on disk"
-_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal was closed"}
+_WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal was closed",
+}
 _IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"})
 _SAME_S = 0.5
 """A second signal so soon is the first, sent to a process and to its group."""
@@ -104,7 +108,9 @@ class HeldBack:
             return self
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         """Give the signals back to who had them."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -127,7 +133,11 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _leave(number: int, words: list[str]) -> NoReturn:
     text = str(Stopped(number))
-    document = f'{{"error": "{text}", "kind": "KeyboardInterrupt", "exit": {128 + number}}}\n' if "--json" in words else ""
+    document = (
+        f'{{"error": "{text}", "kind": "KeyboardInterrupt", "exit": {128 + number}}}\n'
+        if "--json" in words
+        else ""
+    )
     for handle, said in ((2, f"simgap: {text}\n"), (1, document)):
         try:
             os.write(handle, said.encode())

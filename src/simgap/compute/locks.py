@@ -1,8 +1,8 @@
 """One writer at a time in a folder: a second one leaves with a sentence, or waits where the work is shared.
 
-The folder itself is locked, so nothing is left lying about, and a killed holder frees it. Processes of one machine see
-each other, and those of several where the filesystem passes locks on; one that cannot lock a folder (some network mounts)
-lets everybody in, as before.
+The folder itself is locked, so nothing is left lying about, and a killed holder frees it. Processes of one
+machine see each other, and those of several where the filesystem passes locks on; one that cannot lock a
+folder (some network mounts) lets everybody in, as before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 def _told(folder: Path, handle: int) -> str:
     who = holder_of(handle)
     by = "another process" if who is None else f"process {who}"
-    return f"{by} is writing into {folder}; wait for it to end and run the same command again, or choose another --out"
+    return (
+        f"{by} is writing into {folder}; wait for it to end and run the same command again, or choose another"
+        " --out"
+    )
 
 
 def holder_of(handle: int) -> int | None:
@@ -57,6 +60,11 @@ def holder_of(handle: int) -> int | None:
     except OSError:
         return None
     for fields in map(str.split, lines):
-        if len(fields) >= 6 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(number) and fields[4].isdigit():
+        if (
+            len(fields) >= 6
+            and fields[1] == "FLOCK"
+            and fields[5].rpartition(":")[2] == str(number)
+            and fields[4].isdigit()
+        ):
             return int(fields[4]) or None
     return None

@@ -1,6 +1,7 @@
 """What this machine can do: cores, worker environments, and whether offscreen rendering works.
 
-Importing this module imports neither numpy, torch nor MuJoCo, because it has to speak before they read the environment.
+Importing this module imports neither numpy, torch nor MuJoCo, because it has to speak before they read the
+environment.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ class Offscreen:
 def worker_environment(threads: int = 1) -> dict[str, str]:
     """Return the variables of a worker process that may use ``threads`` threads for arithmetic.
 
-    They are read when numpy, torch or a GL driver is first loaded, so they belong in the environment a process is started
-    with. Mesa's software renderer draws in the worker's own thread (``LP_NUM_THREADS=0``): with one worker a core that is
-    the fastest, and every worker then costs exactly one core.
+    They are read when numpy, torch or a GL driver is first loaded, so they belong in the environment a
+    process is started with. Mesa's software renderer draws in the worker's own thread (``LP_NUM_THREADS=0``):
+    with one worker a core that is the fastest, and every worker then costs exactly one core.
 
     Args:
         threads: at least 1.
@@ -87,8 +88,8 @@ def worker_environment(threads: int = 1) -> dict[str, str]:
 def child_environment(threads: int = 1) -> dict[str, str]:
     """Return the variables of a Python that we start: a worker's, and Python's safe path.
 
-    Without it a Python that is started with ``-c`` or ``-m`` looks into the current folder first, and a ``numpy.py`` in somebody's
-    dataset would be run.
+    Without it a Python that is started with ``-c`` or ``-m`` looks into the current folder first, and a
+    ``numpy.py`` in somebody's dataset would be run.
     """
     return worker_environment(threads) | {"PYTHONSAFEPATH": "1"}
 
@@ -154,9 +155,10 @@ def container_quota(root: Path) -> float | None:
 def load_compiler_before_gl() -> Path | None:
     """Load triton's compiler library, where torch came with one, before this process opens its first GL or Vulkan driver.
 
-    Mesa's software drivers load LLVM and show its symbols to every library that is loaded later. Triton carries another LLVM,
-    and torch loads triton when the first optimiser is made: it would then call into Mesa's and crash the process. In the other
-    order each keeps its own. It costs 60 ms once per process, nothing without triton. Whatever opens a driver calls this first.
+    Mesa's software drivers load LLVM and show its symbols to every library that is loaded later. Triton
+    carries another LLVM, and torch loads triton when the first optimiser is made: it would then call into
+    Mesa's and crash the process. In the other order each keeps its own. It costs 60 ms once per process,
+    nothing without triton. Whatever opens a driver calls this first.
 
     Returns:
         The library that was loaded; None where torch has no triton.
@@ -170,7 +172,9 @@ def load_compiler_before_gl() -> Path | None:
     try:
         ctypes.CDLL(str(library), mode=os.RTLD_LOCAL | os.RTLD_LAZY)
     except OSError as error:
-        raise MachineError(f"triton's {library} cannot be loaded ({error}); install torch again, or: pip uninstall triton") from error
+        raise MachineError(
+            f"triton's {library} cannot be loaded ({error}); install torch again, or: pip uninstall triton"
+        ) from error
     return library
 
 
@@ -186,8 +190,9 @@ def require_compiler_before_gl() -> None:
     loaded = _loaded_libraries()
     if "libLLVM" in loaded and str(library.resolve()) not in loaded:
         raise MachineError(
-            "a GL driver was opened in this process before torch's compiler (triton) was loaded, and loading it now would crash; "
-            "call simgap.compute.machine.load_compiler_before_gl() before the first renderer, or train in a process that draws nothing"
+            "a GL driver was opened in this process before torch's compiler (triton) was loaded, and loading"
+            " it now would crash; call simgap.compute.machine.load_compiler_before_gl() before the first"
+            " renderer, or train in a process that draws nothing"
         )
 
 
@@ -210,8 +215,8 @@ def _triton_library() -> Path | None:
 def require_offscreen(timeout_s: float = 60.0) -> Offscreen:
     """Return the working offscreen renderer, tried once a process in a process of its own.
 
-    A broken GL stack may crash rather than raise, and a context in the parent would be inherited by forked workers;
-    so the trial runs elsewhere. It costs about a second.
+    A broken GL stack may crash rather than raise, and a context in the parent would be inherited by forked
+    workers; so the trial runs elsewhere. It costs about a second.
 
     Raises:
         MachineError: rendering does not work; the message names the packages to install.
@@ -229,7 +234,9 @@ def require_offscreen(timeout_s: float = 60.0) -> Offscreen:
         raise MachineError(_complaint(backend, _ending(done), []))
     answer = _probed(done.out.splitlines()[-1])
     if answer is None:
-        raise MachineError(_complaint(backend, f"the trial said {one_line(done.out.splitlines()[-1])[:80]!r}", []))
+        raise MachineError(
+            _complaint(backend, f"the trial said {one_line(done.out.splitlines()[-1])[:80]!r}", [])
+        )
     if "error" in answer:
         raise MachineError(_complaint(backend, one_line(answer["error"]), answer["missing"]))
     return Offscreen(backend=backend, renderer=answer["renderer"])
@@ -243,7 +250,11 @@ def _probed(line: str) -> dict[str, Any] | None:
         return None
     told = isinstance(answer, dict) and isinstance(answer.get("error", answer.get("renderer")), str)
     missing = answer.get("missing") if isinstance(answer, dict) else None
-    if not told or not isinstance(missing, list) or not all(isinstance(m, str) and m in _LIBRARIES for m in missing):
+    if (
+        not told
+        or not isinstance(missing, list)
+        or not all(isinstance(m, str) and m in _LIBRARIES for m in missing)
+    ):
         return None
     return dict(answer)
 

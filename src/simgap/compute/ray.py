@@ -41,14 +41,18 @@ class RayRunner:
         """Take the cluster, and see whether anybody answers there; nothing is connected yet.
 
         Args:
-            address: ``local``, ``auto``, ``host:port`` or ``ray://host:port``. Its machines share the filesystem of this one.
+            address: ``local``, ``auto``, ``host:port`` or ``ray://host:port``. Its machines share the
+                filesystem of this one.
             workers: actors; one a CPU of the cluster by default.
 
         Raises:
             MachineError: Ray is not installed, or nobody answers.
         """
         if importlib.util.find_spec("ray") is None:
-            raise MachineError("Ray is not installed; pip install 'simgap[ray]', or leave out --ray to use the cores of this machine")
+            raise MachineError(
+                "Ray is not installed; pip install 'simgap[ray]', or leave out --ray to use the cores of this"
+                " machine"
+            )
         require_answer(address)
         self._address, self._workers = address, workers
 
@@ -65,7 +69,15 @@ class RayRunner:
 
         ``workers`` counts only where the cluster is local and none were asked for; 0 is taken as 1.
         """
-        run_tasks_ray(setup, setup_args, tasks, workers=self._workers, on_result=on_result, address=self._address, local_cores=workers)
+        run_tasks_ray(
+            setup,
+            setup_args,
+            tasks,
+            workers=self._workers,
+            on_result=on_result,
+            address=self._address,
+            local_cores=workers,
+        )
 
 
 def run_tasks_ray(
@@ -99,7 +111,8 @@ def run_tasks_ray(
     ray: Any = importlib.import_module("ray")
     variables = child_environment()
     if address == LOCAL:
-        variables["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what is imported here is imported there
+        # what is imported here is imported there
+        variables["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with _cluster(ray, address, max(workers or local_cores, 1)):
         count = workers or int(ray.cluster_resources().get("CPU", 1))
         remote = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": variables})(_Actor)
@@ -140,9 +153,13 @@ def _answers(ray: Any, references: Sequence[Any]) -> list[tuple[str, Any]]:
     try:
         found: list[tuple[str, Any]] = ray.get(list(references))
     except ray.exceptions.RayActorError as error:
-        raise MachineError(f"a worker of the Ray cluster died ({_first_line(error)}); run the same command again, it resumes") from error
+        raise MachineError(
+            f"a worker of the Ray cluster died ({_first_line(error)}); run the same command again, it resumes"
+        ) from error
     except ray.exceptions.RayTaskError as error:  # a result that could not be sent back
-        raise MachineError(f"a worker of the Ray cluster could not answer ({_first_line(error.cause)})") from error
+        raise MachineError(
+            f"a worker of the Ray cluster could not answer ({_first_line(error.cause)})"
+        ) from error
     return found
 
 
@@ -161,7 +178,9 @@ def _raise_if_error(kind: str, value: Any) -> None:
 class _Actor:
     """One worker: its state is built with the first task, so that an error of building it travels like any other."""
 
-    def __init__(self, setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], trust: Trust) -> None:
+    def __init__(
+        self, setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], trust: Trust
+    ) -> None:
         self._setup, self._setup_args, self._trust = setup, setup_args, trust
         self._stack = ExitStack()
         self._run: Callable[[Any], Any] | None = None
@@ -200,17 +219,25 @@ def require_answer(address: str) -> None:
     except ValueError:
         host, port = None, None
     if not host or port is None:
-        raise UsageError(f"--ray {address!r:.80} is no address; give local, auto, host:port or ray://host:port")
+        raise UsageError(
+            f"--ray {address!r:.80} is no address; give local, auto, host:port or ray://host:port"
+        )
     try:
         with socket.create_connection((host, port), timeout=_ANSWER_S) as connection:
             connection.settimeout(_ANSWER_S)
             if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
                 connection.sendall(_HELLO)
-                if len(told := connection.recv(len(_SETTINGS), socket.MSG_WAITALL)) < len(_SETTINGS) or told[3] != _SETTINGS[3]:
+                if (
+                    len(told := connection.recv(len(_SETTINGS), socket.MSG_WAITALL)) < len(_SETTINGS)
+                    or told[3] != _SETTINGS[3]
+                ):
                     raise ConnectionError("something else than Ray answers")
     except (OSError, UnicodeError) as error:
         told_by = f"{where}, the address of this machine's last cluster" if address == "auto" else where
-        raise MachineError(f"no Ray cluster answers at {told_by} ({_first_line(error)}); start one with `ray start --head`, or use --ray local") from error
+        raise MachineError(
+            f"no Ray cluster answers at {told_by} ({_first_line(error)}); start one with `ray start --head`,"
+            " or use --ray local"
+        ) from error
 
 
 def _current() -> str:
@@ -229,12 +256,21 @@ def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here: dict[str, Any] = {"num_cpus": cores, "include_dashboard": False} if address == LOCAL else {"address": address}
+    here: dict[str, Any] = (
+        {"num_cpus": cores, "include_dashboard": False} if address == LOCAL else {"address": address}
+    )
     try:
         ray.init(**here, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError, OSError, SystemExit) as error:  # it ends the process where a cluster is half dead
+    except (
+        ConnectionError,
+        ValueError,
+        RuntimeError,
+        OSError,
+        SystemExit,
+    ) as error:  # it ends the process where a cluster is half dead
         raise MachineError(
-            f"the Ray cluster at {address!r} cannot be reached ({_first_line(error)}); start one with `ray start --head`, or use --ray local"
+            f"the Ray cluster at {address!r} cannot be reached ({_first_line(error)}); start one with `ray"
+            " start --head`, or use --ray local"
         ) from error
     try:
         yield

@@ -53,8 +53,9 @@ def run_tasks(
     """Run every task on worker processes and hand results back as they come, in any order.
 
     Args:
-        setup: a picklable function that builds a worker's state once (env, GL context, policy) and returns what runs a task. Where
-            that is a context manager, it is entered before the first task and left after the last.
+        setup: a picklable function that builds a worker's state once (env, GL context, policy) and returns
+            what runs a task. Where that is a context manager, it is entered before the first task and left
+            after the last.
         setup_args: its arguments, picklable.
         tasks: what to do; picklable.
         workers: number of processes; 0 runs everything in this process.
@@ -71,7 +72,8 @@ def run_tasks(
 class StandingWorkers:
     """A :class:`TaskRunner` whose workers stay for the next call: to start one takes seconds of imports, a GL context and a policy.
 
-    They stay as long as calls ask for the same state; another setup, an error or the end of the ``with`` block ends them.
+    They stay as long as calls ask for the same state; another setup, an error or the end of the ``with``
+    block ends them.
     """
 
     def __init__(self) -> None:
@@ -148,13 +150,17 @@ class StandingWorkers:
         self._todo, self._done = context.Queue(), context.Queue()
         with _environment(child_environment()), _interrupt_held_back():
             for _ in range(count):
-                process = context.Process(target=_work, args=(setup, setup_args, current(), self._todo, self._done), daemon=True)
+                process = context.Process(
+                    target=_work, args=(setup, setup_args, current(), self._todo, self._done), daemon=True
+                )
                 process.start()
                 self._processes.append(process)
 
 
 @contextmanager
-def set_up(setup: Callable[..., Callable[[Task], Result]], setup_args: Sequence[Any]) -> Iterator[Callable[[Task], Result]]:
+def set_up(
+    setup: Callable[..., Callable[[Task], Result]], setup_args: Sequence[Any]
+) -> Iterator[Callable[[Task], Result]]:
     """Build a worker's state, and leave it at the end where it can be left."""
     with ExitStack() as stack:
         run = setup(*setup_args)
@@ -169,11 +175,12 @@ def _collect(done: Any, processes: Sequence[Any], expected: int) -> Iterator[Any
         try:
             kind, value = done.get(timeout=_POLL_S)
         except queue.Empty:
-            dead = [p for p in processes if p.exitcode is not None]  # with code 0 as well: a library called exit, nobody was told to leave
+            # with code 0 as well: a library called exit, nobody was told to leave
+            dead = [p for p in processes if p.exitcode is not None]
             if dead and done.empty():
                 raise MachineError(
-                    f"a worker process died with exit code {dead[0].exitcode} (negative: a signal; -9: killed, by hand or for lack of memory); "
-                    "run the same command again, it resumes"
+                    f"a worker process died with exit code {dead[0].exitcode} (negative: a signal; -9:"
+                    " killed, by hand or for lack of memory); run the same command again, it resumes"
                 ) from None
             continue
         if kind == "error":
@@ -189,15 +196,23 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it died while this worker was starting, before it could be asked for
+    # it died while this worker was starting, before it could be asked for
+    if parent is not None and os.getppid() != parent.pid:
         os._exit(1)
 
 
-def _work(setup: Callable[..., Callable[[Any], Any]], setup_args: tuple[Any, ...], trust: Trust, todo: Any, done: Any) -> None:
+def _work(
+    setup: Callable[..., Callable[[Any], Any]],
+    setup_args: tuple[Any, ...],
+    trust: Trust,
+    todo: Any,
+    done: Any,
+) -> None:
     _die_with_parent()
     try:
         with granted(trust), set_up(setup, setup_args) as run:
-            gc.freeze()  # what a worker has loaded stays; to look through it again and again costs a few percent
+            # what a worker has loaded stays; to look through it again and again costs a few percent
+            gc.freeze()
             while (task := todo.get()) is not None:
                 done.put(("result", _packed(run(task))))
     except KeyboardInterrupt:
@@ -215,7 +230,9 @@ def _packed(result: Any) -> bytes:
     try:
         return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise TypeError(f"a result of type {type(result).__name__} cannot be sent back from a worker process: {error}") from error
+        raise TypeError(
+            f"a result of type {type(result).__name__} cannot be sent back from a worker process: {error}"
+        ) from error
 
 
 def travelling(error: Exception) -> tuple[Exception, str]:
@@ -227,7 +244,9 @@ def travelling(error: Exception) -> tuple[Exception, str]:
         return MemoryError(str(error)), text
     if isinstance(error, OSError):
         name = None if error.filename is None else str(error.filename)
-        return OSError(error.errno, error.strerror, name) if error.errno is not None else OSError(str(error)), text
+        return (
+            OSError(error.errno, error.strerror, name) if error.errno is not None else OSError(str(error))
+        ), text
     return RuntimeError(f"{type(error).__name__}: {error}"), text
 
 
@@ -237,7 +256,8 @@ def _interrupt_held_back() -> Iterator[None]:
     heard: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if is_main else None
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by what is started; other threads here still get the signal
+    # inherited by what is started; other threads here still get the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:

@@ -45,7 +45,12 @@ class Unit(StrEnum):
     @property
     def is_velocity(self) -> bool:
         """True for what is measured by the second."""
-        return self in (Unit.METRE_PER_SECOND, Unit.MILLIMETRE_PER_SECOND, Unit.RAD_PER_SECOND, Unit.DEG_PER_SECOND)
+        return self in (
+            Unit.METRE_PER_SECOND,
+            Unit.MILLIMETRE_PER_SECOND,
+            Unit.RAD_PER_SECOND,
+            Unit.DEG_PER_SECOND,
+        )
 
     @property
     def is_length(self) -> bool:
@@ -87,31 +92,57 @@ class CalibratedRange:
 
     def __post_init__(self) -> None:
         if self.unit not in (Unit.TICKS, Unit.DEG, Unit.RAD, Unit.METRE):
-            raise ConventionError(f"calibrated range in {self.unit}: expected the readings at its ends in ticks, deg, rad or m")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low != self.high and self.ticks_per_turn > 0):
-            raise ConventionError(f"calibrated range {self.low:g}..{self.high:g} {self.unit} has no width; expected two different finite readings; calibrate")
+            raise ConventionError(
+                f"calibrated range in {self.unit}: expected the readings at its ends in ticks, deg, rad or m"
+            )
+        if not (
+            math.isfinite(self.low)
+            and math.isfinite(self.high)
+            and self.low != self.high
+            and self.ticks_per_turn > 0
+        ):
+            raise ConventionError(
+                f"calibrated range {self.low:g}..{self.high:g} {self.unit} has no width; expected two"
+                " different finite readings; calibrate"
+            )
 
     @property
     def degrees_per_percent(self) -> float | None:
         """Degrees of one unit of -100..100 (half of one unit of 0..100 is the same angle); None for a range in metres."""
         width = self.high - self.low
-        turns = {Unit.TICKS: width / self.ticks_per_turn, Unit.DEG: width / 360.0, Unit.RAD: width / (2 * math.pi)}.get(self.unit)
+        turns = {
+            Unit.TICKS: width / self.ticks_per_turn,
+            Unit.DEG: width / 360.0,
+            Unit.RAD: width / (2 * math.pi),
+        }.get(self.unit)
         return None if turns is None else turns * 360.0 / 200.0
 
     @classmethod
     def from_lerobot(cls, entry: Mapping[str, Any]) -> CalibratedRange:
         """Return the range of one motor of a LeRobot calibration file (``range_min``, ``range_max``, ``drive_mode``).
 
-        LeRobot turns ticks into degrees with 360 / 4095 around the middle of the range, and so does this range.
+        LeRobot turns ticks into degrees with 360 / 4095 around the middle of the range, and so does this
+        range.
 
         Raises:
             ConventionError: an entry is missing or no number.
         """
         try:
-            low, high, turned = float(entry["range_min"]), float(entry["range_max"]), bool(entry.get("drive_mode") or 0)
+            low, high, turned = (
+                float(entry["range_min"]),
+                float(entry["range_max"]),
+                bool(entry.get("drive_mode") or 0),
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise ConventionError(f"calibration entry {dict(entry)!r:.120} cannot be read ({error!r}); expected range_min and range_max in ticks") from error
-        return cls(low=high, high=low, ticks_per_turn=4095.0) if turned else cls(low=low, high=high, ticks_per_turn=4095.0)
+            raise ConventionError(
+                f"calibration entry {dict(entry)!r:.120} cannot be read ({error!r}); expected range_min and"
+                " range_max in ticks"
+            ) from error
+        return (
+            cls(low=high, high=low, ticks_per_turn=4095.0)
+            if turned
+            else cls(low=low, high=high, ticks_per_turn=4095.0)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,18 +173,31 @@ class Dimension:
         if self.sign not in (1, -1):
             raise ConventionError(f"dimension {self.name!r} has sign {self.sign!r}; expected 1 or -1")
         if not math.isfinite(self.zero):
-            raise ConventionError(f"dimension {self.name!r} has its zero at {self.zero!r}; expected a finite value in {self.unit}")
+            raise ConventionError(
+                f"dimension {self.name!r} has its zero at {self.zero!r}; expected a finite value in"
+                f" {self.unit}"
+            )
         if not self.opens_high and not self.is_gripper:
-            raise ConventionError(f"dimension {self.name!r} is no gripper and cannot open; set is_gripper or leave opens_high alone")
+            raise ConventionError(
+                f"dimension {self.name!r} is no gripper and cannot open; set is_gripper or leave opens_high"
+                " alone"
+            )
         if self.unit is Unit.TICKS and self.calibrated is not None and self.calibrated.unit is not Unit.TICKS:
-            raise ConventionError(f"dimension {self.name!r} counts ticks, its calibrated range is in {self.calibrated.unit}; give the range in ticks")
+            raise ConventionError(
+                f"dimension {self.name!r} counts ticks, its calibrated range is in {self.calibrated.unit};"
+                " give the range in ticks"
+            )
 
     def describe(self) -> str:
         """Return the convention in words, what is usual left out."""
         parts = [str(self.unit), str(self.reference)]
         if self.is_gripper:
             parts.append(f"gripper {'closed' if self.opens_high else 'open'} at the low end")
-        parts += [f"in frame {self.frame!r}"] * bool(self.frame) + ["turned"] * (self.sign < 0) + [f"zero at {self.zero:g}"] * bool(self.zero)
+        parts += (
+            [f"in frame {self.frame!r}"] * bool(self.frame)
+            + ["turned"] * (self.sign < 0)
+            + [f"zero at {self.zero:g}"] * bool(self.zero)
+        )
         if self.calibrated is not None:
             parts.append(f"range {self.calibrated.low:g}..{self.calibrated.high:g} {self.calibrated.unit}")
         return f"{self.name!r} ({', '.join(parts)})"
@@ -188,7 +232,10 @@ class Dimension:
         calibrated = None
         if ends is not None:
             calibrated = CalibratedRange(
-                low=float(ends["low"]), high=float(ends["high"]), unit=Unit(ends["unit"]), ticks_per_turn=float(ends.get("ticks_per_turn", 4096.0))
+                low=float(ends["low"]),
+                high=float(ends["high"]),
+                unit=Unit(ends["unit"]),
+                ticks_per_turn=float(ends.get("ticks_per_turn", 4096.0)),
             )
         for name in ("is_gripper", "opens_high"):
             if not isinstance(data.get(name, False), bool):
@@ -255,29 +302,46 @@ class VectorSpec:
             ConventionError: a field is missing or a unit is unknown.
         """
         try:
-            return cls(dimensions=tuple(Dimension.from_json(d) for d in data["dimensions"]), rate_hz=float(data["rate_hz"]))
+            return cls(
+                dimensions=tuple(Dimension.from_json(d) for d in data["dimensions"]),
+                rate_hz=float(data["rate_hz"]),
+            )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ConventionError(f"stored convention cannot be read ({error!r:.200}); it needs rate_hz and, per dimension, name, unit, low, high") from error
+            raise ConventionError(
+                f"stored convention cannot be read ({error!r:.200}); it needs rate_hz and, per dimension,"
+                " name, unit, low, high"
+            ) from error
 
 
 ActionSpec = VectorSpec
 StateSpec = VectorSpec
 
 
-def require_same(ours: VectorSpec, theirs: VectorSpec, *, what: str, ours_name: str, theirs_name: str) -> None:
+def require_same(
+    ours: VectorSpec, theirs: VectorSpec, *, what: str, ours_name: str, theirs_name: str
+) -> None:
     """Raise unless two conventions are equal.
 
     Raises:
         ConventionError: names the first difference and both sides.
     """
     if ours.names != theirs.names:
-        raise ConventionError(f"{what} differ: {ours_name} has {list(ours.names)}, {theirs_name} has {list(theirs.names)}; reorder or rename explicitly")
+        raise ConventionError(
+            f"{what} differ: {ours_name} has {list(ours.names)}, {theirs_name} has {list(theirs.names)};"
+            " reorder or rename explicitly"
+        )
     for a, b in zip(ours.dimensions, theirs.dimensions, strict=True):
         if a != b:
             ours_say, theirs_say = _said_apart(a, b)
-            raise ConventionError(f"{what} {a.name!r} differs: {ours_name} says {ours_say}, {theirs_name} says {theirs_say}; convert explicitly")
+            raise ConventionError(
+                f"{what} {a.name!r} differs: {ours_name} says {ours_say}, {theirs_name} says {theirs_say};"
+                " convert explicitly"
+            )
     if abs(ours.rate_hz - theirs.rate_hz) > 1e-6:
-        raise ConventionError(f"{what} rates differ: {ours_name} {ours.rate_hz} Hz, {theirs_name} {theirs.rate_hz} Hz; resample explicitly")
+        raise ConventionError(
+            f"{what} rates differ: {ours_name} {ours.rate_hz} Hz, {theirs_name} {theirs.rate_hz} Hz; resample"
+            " explicitly"
+        )
 
 
 def _said_apart(a: Dimension, b: Dimension) -> tuple[str, str]:
@@ -289,7 +353,9 @@ def _said_apart(a: Dimension, b: Dimension) -> tuple[str, str]:
             return f"{value.low:g}..{value.high:g} {value.unit}"
         return f"{value:g}" if isinstance(value, float) else str(value)
 
-    first, second = (", ".join(f"{name} {word(getattr(dimension, name))}" for name in apart) for dimension in (a, b))
+    first, second = (
+        ", ".join(f"{name} {word(getattr(dimension, name))}" for name in apart) for dimension in (a, b)
+    )
     return first, second
 
 

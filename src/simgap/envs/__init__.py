@@ -50,7 +50,12 @@ def _drake() -> EngineMaker:
     return DrakeEngine
 
 
-ENVS: dict[str, EnvMaker] = {"arm-pick": _arm_pick, "arm-place": _arm_place, "arm-pass": _arm_pass, "car-goal": _car_goal}
+ENVS: dict[str, EnvMaker] = {
+    "arm-pick": _arm_pick,
+    "arm-place": _arm_place,
+    "arm-pass": _arm_pass,
+    "car-goal": _car_goal,
+}
 """Name -> maker."""
 
 ENGINES: Mapping[str, Callable[[], EngineMaker]] = {"mujoco": _mujoco, "drake": _drake}
@@ -72,7 +77,8 @@ def make_env(
 ) -> TaskEnv:
     """Build an env by name: one of ours, one that the user added, or one whose maker the command named.
 
-    A name that comes from a file makes nothing else: ``module:function`` in it is refused, see :mod:`simgap.trust`.
+    A name that comes from a file makes nothing else: ``module:function`` in it is refused, see
+    :mod:`simgap.trust`.
 
     Args:
         name: of the env.
@@ -85,11 +91,15 @@ def make_env(
 
     Raises:
         UntrustedError: code that a file names and nobody allowed, or that has changed since.
-        UsageError: unknown name of an env, engine or renderer, or one that the env cannot use; lists the known ones.
+        UsageError: unknown name of an env, engine or renderer, or one that the env cannot use; lists the
+            known ones.
         MachineError: the engine is not installed, or the renderer cannot draw here.
     """
     if renderer != RENDERERS[0]:
-        return _drawn(make_env(name, image_size=image_size, ranges=ranges, render=render, engine=engine, by=by), renderer)
+        return _drawn(
+            make_env(name, image_size=image_size, ranges=ranges, render=render, engine=engine, by=by),
+            renderer,
+        )
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
     if name not in ENVS:
@@ -119,7 +129,9 @@ def env_names() -> list[str]:
     return [*sorted(ENVS), *sorted(added_envs())]
 
 
-def _added(name: str, image_size: int, ranges: FactorRanges | None, render: bool, engine: str, by: Path | str) -> TaskEnv:
+def _added(
+    name: str, image_size: int, ranges: FactorRanges | None, render: bool, engine: str, by: Path | str
+) -> TaskEnv:
     """Make an env that the user added or named, by its name or by its maker."""
     from simgap.envs.registry import added_envs, build
     from simgap.trust import is_maker, maker_at, require_allowed
@@ -133,7 +145,9 @@ def _added(name: str, image_size: int, ranges: FactorRanges | None, render: bool
         require_allowed(name, what="code that makes an env", by=by, instead=add)
         entry = maker_at(name, Path.cwd())
     if engine != "mujoco":
-        raise UsageError(f"env {name!r} brings its own engine; --engine {engine} is for {', '.join(sorted(ENVS))}")
+        raise UsageError(
+            f"env {name!r} brings its own engine; --engine {engine} is for {', '.join(sorted(ENVS))}"
+        )
     return build(entry, image_size=image_size, ranges=ranges, render=render)
 
 

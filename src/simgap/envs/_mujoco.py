@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("MUJOCO_GL", "egl")
-os.environ.setdefault("LP_NUM_THREADS", "0")  # the software rasteriser's own threads fight with worker processes
+# the software rasteriser's own threads fight with worker processes
+os.environ.setdefault("LP_NUM_THREADS", "0")
 
 import mujoco
 

@@ -45,7 +45,10 @@ class FactorRanges:
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON values, sorted by factor."""
-        return {"name": self.name, "ranges": {k: [float(a), float(b)] for k, (a, b) in sorted(self.ranges.items())}}
+        return {
+            "name": self.name,
+            "ranges": {k: [float(a), float(b)] for k, (a, b) in sorted(self.ranges.items())},
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> FactorRanges:
@@ -54,7 +57,10 @@ class FactorRanges:
         Raises:
             DataError: something else.
         """
-        with parsing("a record of factor ranges", "expected a name, and low and high of each factor; restore the file that holds it"):
+        with parsing(
+            "a record of factor ranges",
+            "expected a name, and low and high of each factor; restore the file that holds it",
+        ):
             ranges = data["ranges"]
             if not isinstance(ranges, Mapping):
                 raise TypeError(f"ranges are a {type(ranges).__name__}")
@@ -81,7 +87,10 @@ class FactorSpace:
         for name, value in values.items():
             factor = self._known(name)
             if not factor.low - 1e-9 <= value <= factor.high + 1e-9:
-                raise UsageError(f"factor {name} = {value:g} {factor.unit} is outside its bounds {factor.low:g}..{factor.high:g} {factor.unit}")
+                raise UsageError(
+                    f"factor {name} = {value:g} {factor.unit} is outside its bounds"
+                    f" {factor.low:g}..{factor.high:g} {factor.unit}"
+                )
             if factor.integer and value != round(value):
                 raise UsageError(f"factor {name} counts {factor.unit}: {value:g} is no whole number")
             full[name] = float(value)
@@ -90,8 +99,8 @@ class FactorSpace:
     def sample(self, ranges: FactorRanges, rng: np.random.Generator) -> FactorValues:
         """Draw one complete set of values.
 
-        One uniform number is drawn for *every* factor in the order of the space, used or not, so that widening one
-        factor's range leaves every other factor of the same seed where it was.
+        One uniform number is drawn for *every* factor in the order of the space, used or not, so that
+        widening one factor's range leaves every other factor of the same seed where it was.
         """
         for name in ranges.ranges:
             self._known(name)
@@ -100,7 +109,10 @@ class FactorSpace:
             unit_draw = float(rng.random())
             low, high = ranges.ranges.get(name, (factor.nominal, factor.nominal))
             if low > high or low < factor.low - 1e-9 or high > factor.high + 1e-9:
-                raise UsageError(f"range {low:g}..{high:g} of factor {name} must lie within {factor.low:g}..{factor.high:g} {factor.unit}, low end first")
+                raise UsageError(
+                    f"range {low:g}..{high:g} of factor {name} must lie within"
+                    f" {factor.low:g}..{factor.high:g} {factor.unit}, low end first"
+                )
             if factor.integer:
                 values[name] = float(min(int(low + unit_draw * (high - low + 1)), int(high)))
             else:

@@ -41,7 +41,8 @@ class CameraPose:
     def project(self, points_m: NDArray[np.float64], size_px: int) -> NDArray[np.float64]:
         """Return where world points fall in a square frame: column, row in px from the top left corner, and depth in m, ``(N, 3)``.
 
-        A pixel with index ``k`` covers ``k .. k + 1``. Points behind the camera have a depth below zero and no meaningful column and row.
+        A pixel with index ``k`` covers ``k .. k + 1``. Points behind the camera have a depth below zero and
+        no meaningful column and row.
         """
         local = (np.atleast_2d(points_m) - self.position_m) @ self.rotation
         depth = -local[:, 2]
@@ -58,7 +59,9 @@ def box_corners(half_m: tuple[float, float, float]) -> NDArray[np.float64]:
     return np.asarray(signs * np.asarray(half_m))
 
 
-def cone_corners(radius_m: float, height_m: float, sides: int = 24, top_radius_m: float = 0.0) -> NDArray[np.float64]:
+def cone_corners(
+    radius_m: float, height_m: float, sides: int = 24, top_radius_m: float = 0.0
+) -> NDArray[np.float64]:
     """Return points of an upright cone or frustum whose base is at z = 0, ``(2 sides, 3)`` m."""
     angle = np.linspace(0, 2 * np.pi, sides, endpoint=False)
     ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)

@@ -50,7 +50,11 @@ class CameraMount:
     def __init__(self, model: Any, name: str) -> None:
         """Remember where the camera is mounted."""
         self._model, self._name, self.id = model, name, int(model.camera(name).id)
-        self._home = (model.cam_pos[self.id].copy(), model.cam_quat[self.id].copy(), float(model.cam_fovy[self.id]))
+        self._home = (
+            model.cam_pos[self.id].copy(),
+            model.cam_quat[self.id].copy(),
+            float(model.cam_fovy[self.id]),
+        )
 
     def apply(self, values: FactorValues) -> None:
         """Move and turn the camera, about its own right, up and backward axes in that order."""
@@ -59,7 +63,9 @@ class CameraMount:
         turned = quat.copy()
         for axis, part in (((1, 0, 0), "pitch"), ((0, 1, 0), "yaw"), ((0, 0, 1), "roll")):
             step, product = np.empty(4), np.empty(4)
-            mujoco.mju_axisAngle2Quat(step, np.array(axis, dtype=float), math.radians(values[f"{self._name}_camera_{part}_deg"]))
+            mujoco.mju_axisAngle2Quat(
+                step, np.array(axis, dtype=float), math.radians(values[f"{self._name}_camera_{part}_deg"])
+            )
             mujoco.mju_mulQuat(product, turned, step)
             turned = product
         self._model.cam_quat[self.id] = turned

@@ -52,12 +52,20 @@ def _tried(maker: str, folder: Path) -> tuple[Maker, TaskEnv]:
     entry = maker_at(maker, folder)
     env = build(entry, image_size=96, ranges=None, render=True)
     if not _NAME.fullmatch(env.name):
-        raise UsageError(f"{maker} makes an env called {env.name!r}; a name has lower-case letters, digits and hyphens, such as my-env")
+        raise UsageError(
+            f"{maker} makes an env called {env.name!r}; a name has lower-case letters, digits and hyphens,"
+            " such as my-env"
+        )
     if env.name in ENVS:
-        raise UsageError(f"{maker} makes an env called {env.name!r}, which simgap has itself; give it another name")
+        raise UsageError(
+            f"{maker} makes an env called {env.name!r}, which simgap has itself; give it another name"
+        )
     known = stored_makers()
     if env.name in known and known[env.name].maker != maker:
-        raise UsageError(f"an env called {env.name!r} was added from {known[env.name].maker}; `simgap envs remove {env.name}` first, or rename one")
+        raise UsageError(
+            f"an env called {env.name!r} was added from {known[env.name].maker}; `simgap envs remove"
+            f" {env.name}` first, or rename one"
+        )
     return replace(entry, name=env.name), env
 
 
@@ -82,5 +90,8 @@ def build(entry: Maker, *, image_size: int, ranges: FactorRanges | None, render:
     """
     made = load(entry)(image_size=image_size, ranges=ranges, render=render)
     if not isinstance(made, TaskEnv):
-        raise UsageError(f"{entry.maker} made a {type(made).__name__}, not one of our envs; return what simgap.envs.wrap.wrap() gives")
+        raise UsageError(
+            f"{entry.maker} made a {type(made).__name__}, not one of our envs; return what"
+            " simgap.envs.wrap.wrap() gives"
+        )
     return made

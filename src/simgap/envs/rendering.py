@@ -28,7 +28,14 @@ class Look(NamedTuple):
     @classmethod
     def of(cls, data: Any) -> Self:
         """Return a copy of what ``data`` holds now, 1 KB for 13 geoms."""
-        return cls(data.geom_xpos.copy(), data.geom_xmat.copy(), data.cam_xpos.copy(), data.cam_xmat.copy(), data.light_xpos.copy(), data.light_xdir.copy())
+        return cls(
+            data.geom_xpos.copy(),
+            data.geom_xmat.copy(),
+            data.cam_xpos.copy(),
+            data.cam_xmat.copy(),
+            data.light_xpos.copy(),
+            data.light_xdir.copy(),
+        )
 
     def put(self, data: Any) -> None:
         """Write it back into the data of the same model."""
@@ -39,9 +46,9 @@ class Look(NamedTuple):
 class FrameRenderer:
     """Renders named cameras of a MuJoCo model into caller-owned buffers.
 
-    Any number of models of the same make can share one renderer: the scenes hold primitives only, so the context
-    carries nothing of a model but its size settings. Shadows and multisampling are off: on a software rasteriser they
-    cost a factor of ten and carry no task information here.
+    Any number of models of the same make can share one renderer: the scenes hold primitives only, so the
+    context carries nothing of a model but its size settings. Shadows and multisampling are off: on a software
+    rasteriser they cost a factor of ten and carry no task information here.
     """
 
     stamp = "mujoco opengl, no shadows, no multisampling"
@@ -64,12 +71,14 @@ class FrameRenderer:
             self._context = _context(model, size)
         except Exception as error:
             raise MachineError(
-                f"cannot open an offscreen EGL context ({error}); "
-                "on Debian or Ubuntu: apt-get install libegl1 libgl1-mesa-dri libgles2, or set MUJOCO_GL=osmesa"
+                f"cannot open an offscreen EGL context ({error}); on Debian or Ubuntu: apt-get install"
+                " libegl1 libgl1-mesa-dri libgles2, or set MUJOCO_GL=osmesa"
             ) from error
-        # Freed while another context is current, this one's numbers would name, and delete, the other's buffers.
+        # Freed while another context is current, this one's numbers would name, and delete, the other's
+        # buffers.
         self._free = weakref.finalize(self, _free, self._gl, self._context)
-        self._free.atexit = False  # by then the driver may have closed the display; the process takes everything with it
+        # by then the driver may have closed the display; the process takes everything with it
+        self._free.atexit = False
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._rect = mujoco.MjrRect(0, 0, size, size)
         self._scene = mujoco.MjvScene(model, maxgeom=200)
@@ -94,7 +103,9 @@ class FrameRenderer:
     def render_here(self, model: Any, data: Any, camera_id: int, out: NDArray[np.uint8]) -> None:
         """Render as :meth:`render` does, in the context that :meth:`make_current` turned to; saves 30 us for each of many frames."""
         self._camera.fixedcamid = camera_id
-        mujoco.mjv_updateScene(model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        mujoco.mjv_updateScene(
+            model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+        )
         mujoco.mjr_render(self._rect, self._scene, self._context)
         upwards = out[::-1]  # as OpenGL reads: a caller whose frames lie so saves a copy
         if upwards.flags.c_contiguous:
@@ -103,7 +114,9 @@ class FrameRenderer:
             mujoco.mjr_readPixels(self._buffer, None, self._rect, self._context)
             np.copyto(out, self._buffer[::-1])
 
-    def segment(self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None) -> NDArray[np.int32]:
+    def segment(
+        self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None
+    ) -> NDArray[np.int32]:
         """Return the geom id that each pixel of a camera shows, ``(size, size)``; -1 where none is.
 
         Args:
@@ -120,7 +133,9 @@ class FrameRenderer:
             option.geomgroup[:] = 0
             option.geomgroup[5] = 1
             model.geom_group[list(only)] = 5
-        mujoco.mjv_updateScene(model, data, option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        mujoco.mjv_updateScene(
+            model, data, option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+        )
         if groups is not None:
             model.geom_group[:] = groups
         flags = [int(mujoco.mjtRndFlag.mjRND_SEGMENT), int(mujoco.mjtRndFlag.mjRND_IDCOLOR)]
@@ -160,8 +175,9 @@ def _free(gl: Any, context: Any) -> None:
 class PixelNoise:
     """Sensor noise of a camera: independent normal errors of every value of a frame, rounded and clipped as a sensor does.
 
-    Drawing them costs twice the rendering of a small frame. So they are drawn once for a few frames, and a frame gets a stretch
-    of them from a random place: two frames hardly ever share a pattern in the same place.
+    Drawing them costs twice the rendering of a small frame. So they are drawn once for a few frames, and a
+    frame gets a stretch of them from a random place: two frames hardly ever share a pattern in the same
+    place.
     """
 
     def __init__(self, sigma: float, rng: np.random.Generator) -> None:
@@ -176,7 +192,8 @@ class PixelNoise:
         start = int(self._rng.integers(len(up) - frame.size))
         here = slice(start, start + frame.size)
         rows = frame[::-1]  # as a renderer reads: of a frame that lies so, one stretch of memory
-        # clip(frame + error) in bytes alone: four passes of a microsecond, where wider numbers take twenty-five
+        # clip(frame + error) in bytes alone: four passes of a microsecond, where wider numbers take
+        # twenty-five
         np.minimum(rows, room[here].reshape(frame.shape), out=rows)
         rows += up[here].reshape(frame.shape)
         np.maximum(rows, down[here].reshape(frame.shape), out=rows)

@@ -135,7 +135,11 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         self.settings = settings
         self.name, self.task = settings.name, settings.task
         self.action_spec, self.state_spec = settings.action_spec, settings.state_spec
-        self.cameras, self.image_size, self.horizon_steps = settings.cameras, image_size, settings.horizon_steps
+        self.cameras, self.image_size, self.horizon_steps = (
+            settings.cameras,
+            image_size,
+            settings.horizon_steps,
+        )
         self.failure_modes = settings.failure_modes
         self.factor_space, self.presets = settings.factor_space, settings.presets
         self.contact_names = world.contact_table.names
@@ -154,7 +158,9 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         self._finished = True
         frame = spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         state = spaces.Box(-settings.state_bound, settings.state_bound, (len(self.state_spec),), np.float32)
-        self.observation_space = cast("spaces.Space[ObsDict]", spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": state}))
+        self.observation_space = cast(
+            "spaces.Space[ObsDict]", spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": state})
+        )
         self._low, self._high = self.action_spec.low, self.action_spec.high
         self.action_space = spaces.Box(self._low, self._high, dtype=np.float32)
 
@@ -176,7 +182,9 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         """Control steps taken in this episode."""
         return self._steps
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsDict, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsDict, dict[str, Any]]:
         """Start an episode; see :class:`~simgap.envs.base.TaskEnv`."""
         super().reset(seed=seed)
         given = (options or {}).get("factors")
@@ -204,7 +212,10 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             raise UsageError("step() after the episode ended; call reset() first")
         command = np.asarray(action, dtype=np.float64)
         if command.shape != (len(self.action_spec),) or not np.isfinite(command).all():
-            raise UsageError(f"action must be {len(self.action_spec)} finite numbers ({', '.join(self.action_spec.names)}), got {action!r}")
+            raise UsageError(
+                f"action must be {len(self.action_spec)} finite numbers"
+                f" ({', '.join(self.action_spec.names)}), got {action!r}"
+            )
         self._delayed.append(np.minimum(np.maximum(command, self._low), self._high))
         self.world.command(self._delayed.popleft())
         self.world.engine.advance(self._period_s)
@@ -228,7 +239,10 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         return np.concatenate([frames[c] for c in self.cameras], axis=1)
 
     def render_still(
-        self, factors: FactorValues, state: NDArray[np.float32] | None = None, cameras: Sequence[str] | None = None
+        self,
+        factors: FactorValues,
+        state: NDArray[np.float32] | None = None,
+        cameras: Sequence[str] | None = None,
     ) -> dict[str, NDArray[np.uint8]]:
         """Return what the cameras would see at rest; ends the running episode."""
         self._values = self.factor_space.complete(factors)
@@ -291,15 +305,20 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
         index = self.world.camera_id[camera]
         data = self.world.data
         return CameraPose(
-            position_m=data.cam_xpos[index].copy(), rotation=data.cam_xmat[index].reshape(3, 3).copy(), fovy_deg=float(self.world.model.cam_fovy[index])
+            position_m=data.cam_xpos[index].copy(),
+            rotation=data.cam_xmat[index].reshape(3, 3).copy(),
+            fovy_deg=float(self.world.model.cam_fovy[index]),
         )
 
     def segment(self, camera: str, size_px: int | None = None, *, alone: bool = False) -> NDArray[np.int16]:
         """Return which landmark each pixel shows, ``(H, W)``; -1 for everything else."""
         world = self.world
         renderer = self._renderer_of(self.image_size if size_px is None else size_px)
-        geoms = renderer.segment(world.model, world.data, world.camera_id[camera], only=world.landmark_geoms[0] if alone else None)
-        lookup = np.full(world.model.ngeom + 1, -1, dtype=np.int16)  # the last entry is the background, geom -1
+        geoms = renderer.segment(
+            world.model, world.data, world.camera_id[camera], only=world.landmark_geoms[0] if alone else None
+        )
+        # the last entry is the background, geom -1
+        lookup = np.full(world.model.ngeom + 1, -1, dtype=np.int16)
         for index, ids in enumerate(world.landmark_geoms):
             lookup[list(ids)] = index
         return lookup[geoms]
@@ -322,20 +341,37 @@ class SimulatedEnv(TaskEnv, Generic[WorldT]):
             for camera, out in frames.items():
                 renderer.render_here(model, data, self.world.camera_id[camera], out[k])
         now.put(data)
-        for k in range(len(looks)):  # apart from rendering, which drives this code out of the processor's caches
+        # apart from rendering, which drives this code out of the processor's caches
+        for k in range(len(looks)):
             for out in frames.values():
                 noise.add(out[k])
 
     def snapshot(self) -> Any:
         """Return everything needed to go on exactly from here."""
-        own = (self._values, self._delayed, self._judge, self._pixel_noise, self._encoder_noise, self._steps, self._finished)
+        own = (
+            self._values,
+            self._delayed,
+            self._judge,
+            self._pixel_noise,
+            self._encoder_noise,
+            self._steps,
+            self._finished,
+        )
         return self.world.engine.snapshot(), copy.deepcopy(own)
 
     def restore(self, snapshot: Any) -> None:
         """Go back to a snapshot of this env, within the episode it was taken in."""
         engine, own = snapshot
         self.world.engine.restore(engine)
-        (self._values, self._delayed, self._judge, self._pixel_noise, self._encoder_noise, self._steps, self._finished) = copy.deepcopy(own)
+        (
+            self._values,
+            self._delayed,
+            self._judge,
+            self._pixel_noise,
+            self._encoder_noise,
+            self._steps,
+            self._finished,
+        ) = copy.deepcopy(own)
 
     def _mode(self) -> str:
         """Return which of :attr:`modes` the episode took, or an empty text if none."""

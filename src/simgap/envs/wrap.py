@@ -47,7 +47,9 @@ class WrapMap:
     failure: Callable[[Mapping[str, Any]], str] | None = None
     """Names the failure of an episode that ended without success, from its last ``info``; ``timeout`` without one."""
     factor_space: FactorSpace = field(default_factory=lambda: FactorSpace(()))
-    presets: Mapping[str, FactorRanges] = field(default_factory=lambda: {"nominal": FactorRanges({}, "nominal")})
+    presets: Mapping[str, FactorRanges] = field(
+        default_factory=lambda: {"nominal": FactorRanges({}, "nominal")}
+    )
     apply_factors: Callable[[gymnasium.Env[Any, Any], FactorValues], None] | None = None
     """Puts factor values into the env, right before its ``reset``."""
     placement_factors: tuple[str, ...] = ()
@@ -63,7 +65,13 @@ class WrappedEnv(TaskEnv):
     render_mode = "rgb_array"
 
     def __init__(
-        self, maker: Callable[[], gymnasium.Env[Any, Any]], mapping: WrapMap, *, image_size: int = 96, ranges: FactorRanges | None = None, render: bool = True
+        self,
+        maker: Callable[[], gymnasium.Env[Any, Any]],
+        mapping: WrapMap,
+        *,
+        image_size: int = 96,
+        ranges: FactorRanges | None = None,
+        render: bool = True,
     ) -> None:
         """Make the env and hold it against the map.
 
@@ -75,7 +83,10 @@ class WrappedEnv(TaskEnv):
         self._maker, self.mapping = maker, mapping
         self.inner = maker()
         if "nominal" not in mapping.presets:
-            raise UsageError(f"env {mapping.name!r} is mapped without a preset called nominal; it has {sorted(mapping.presets)}")
+            raise UsageError(
+                f"env {mapping.name!r} is mapped without a preset called nominal; it has"
+                f" {sorted(mapping.presets)}"
+            )
         self._box = _hold_against(self.inner, mapping)
         self.name, self.task = mapping.name, mapping.task
         self.action_spec, self.state_spec = mapping.action_spec, mapping.state_spec
@@ -90,7 +101,9 @@ class WrappedEnv(TaskEnv):
         self._raw: Any = None
         frame = spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         state = spaces.Box(-np.inf, np.inf, (len(self.state_spec),), np.float32)
-        self.observation_space = cast("spaces.Space[ObsDict]", spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": state}))
+        self.observation_space = cast(
+            "spaces.Space[ObsDict]", spaces.Dict({**dict.fromkeys(self.cameras, frame), "state": state})
+        )
         self.action_space = spaces.Box(self.action_spec.low, self.action_spec.high, dtype=np.float32)
 
     @property
@@ -112,18 +125,23 @@ class WrappedEnv(TaskEnv):
         """
         if self.mapping.teacher is None:
             raise UsageError(
-                f"env {self.name!r} is wrapped and its map names no teacher, so nobody can record its episodes in sim: give WrapMap(teacher=...) a solver "
-                "(SlideTeacher in examples/wrapped_envs.py is one) and run `simgap envs add` again, or record episodes yourself: simgap train FOLDER"
+                f"env {self.name!r} is wrapped and its map names no teacher, so nobody can record its"
+                " episodes in sim: give WrapMap(teacher=...) a solver (SlideTeacher in"
+                " examples/wrapped_envs.py is one) and run `simgap envs add` again, or record episodes"
+                " yourself: simgap train FOLDER"
             )
         made = self.mapping.teacher(self)
         if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "label", None)):
             raise UsageError(
-                f"the teacher of env {self.name!r} is of type {type(made).__name__}; expected an object with name (a text) and label(), which returns the "
-                "action for the env's present state or Abstain(reason), as SlideTeacher in examples/wrapped_envs.py does"
+                f"the teacher of env {self.name!r} is of type {type(made).__name__}; expected an object with"
+                " name (a text) and label(), which returns the action for the env's present state or"
+                " Abstain(reason), as SlideTeacher in examples/wrapped_envs.py does"
             )
         return made
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsDict, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsDict, dict[str, Any]]:
         """Start an episode; see :class:`~simgap.envs.base.TaskEnv`."""
         super().reset(seed=seed)
         given = (options or {}).get("factors")
@@ -145,9 +163,13 @@ class WrappedEnv(TaskEnv):
             raise UsageError("step() after the episode ended; call reset() first")
         command = np.asarray(action, dtype=np.float64)
         if command.shape != (len(self.action_spec),) or not np.isfinite(command).all():
-            raise UsageError(f"action must be {len(self.action_spec)} finite numbers ({', '.join(self.action_spec.names)}), got {action!r}")
+            raise UsageError(
+                f"action must be {len(self.action_spec)} finite numbers"
+                f" ({', '.join(self.action_spec.names)}), got {action!r}"
+            )
         clipped = np.clip(command, self.action_spec.low, self.action_spec.high)
-        clipped = np.clip(clipped, self._box.low, self._box.high).astype(self._box.dtype)  # a limit of 0.2 in float32 lies above one in float64
+        # a limit of 0.2 in float32 lies above one in float64
+        clipped = np.clip(clipped, self._box.low, self._box.high).astype(self._box.dtype)
         self._raw, reward, terminated, truncated, info = self.inner.step(clipped)
         self._steps += 1
         is_success = bool(np.all(info.get(self.mapping.success, False)))
@@ -167,7 +189,10 @@ class WrappedEnv(TaskEnv):
         return np.concatenate([frames[c] for c in self.cameras], axis=1)
 
     def render_still(
-        self, factors: FactorValues, state: NDArray[np.float32] | None = None, cameras: Sequence[str] | None = None
+        self,
+        factors: FactorValues,
+        state: NDArray[np.float32] | None = None,
+        cameras: Sequence[str] | None = None,
     ) -> dict[str, NDArray[np.uint8]]:
         """Return what the cameras see at the start of an episode with these factors and seed 0; ends the running one.
 
@@ -175,7 +200,9 @@ class WrappedEnv(TaskEnv):
             UsageError: ``state`` is given: a foreign env cannot be posed.
         """
         if state is not None:
-            raise UsageError(f"env {self.name!r} is wrapped and cannot be put into a pose; only its starts can be drawn")
+            raise UsageError(
+                f"env {self.name!r} is wrapped and cannot be put into a pose; only its starts can be drawn"
+            )
         self.reset(seed=0, options={"factors": factors})
         self._finished = True
         frames = self._frames()
@@ -186,7 +213,10 @@ class WrappedEnv(TaskEnv):
         spec = self.inner.spec
         module = type(self.inner.unwrapped).__module__.partition(".")[0]
         return {
-            "engine": f"wrapped {spec.id if spec else type(self.inner.unwrapped).__name__}, {module} {_version(module)}",
+            "engine": (
+                f"wrapped {spec.id if spec else type(self.inner.unwrapped).__name__}, {module}"
+                f" {_version(module)}"
+            ),
             "renderer": f"{module} {_version(module)}",
             "env": self.name,
             "judge": f"info[{self.mapping.success!r}]",
@@ -198,7 +228,9 @@ class WrappedEnv(TaskEnv):
 
     def sibling(self) -> WrappedEnv:
         """Return another env of the same settings."""
-        return WrappedEnv(self._maker, self.mapping, image_size=self.image_size, ranges=self.ranges, render=self.renders)
+        return WrappedEnv(
+            self._maker, self.mapping, image_size=self.image_size, ranges=self.ranges, render=self.renders
+        )
 
     def close(self) -> None:
         """Close the foreign env."""
@@ -213,7 +245,10 @@ class WrappedEnv(TaskEnv):
     def _frames(self) -> dict[str, NDArray[np.uint8]]:
         if not self.renders:
             return {c: np.zeros((self.image_size, self.image_size, 3), np.uint8) for c in self.cameras}
-        return {c: _square(_image(self.inner, self._raw, source), self.image_size) for c, source in self.mapping.cameras.items()}
+        return {
+            c: _square(_image(self.inner, self._raw, source), self.image_size)
+            for c, source in self.mapping.cameras.items()
+        }
 
 
 def wrap(
@@ -227,7 +262,8 @@ def wrap(
     """Turn a gymnasium env with image and state observations into one of ours.
 
     Args:
-        env: a function that makes it, or one made by ``gymnasium.make``, which is then made again from its spec.
+        env: a function that makes it, or one made by ``gymnasium.make``, which is then made again from its
+            spec.
         mapping: what its numbers mean.
         image_size: side of the frames we hand on; others are averaged to it.
         ranges: what ``reset`` samples factors from.
@@ -240,9 +276,14 @@ def wrap(
     if isinstance(env, gymnasium.Env):
         spec = env.spec
         if spec is None:
-            raise UsageError(f"{type(env).__name__} has no spec to make it again from; hand wrap() a function that makes it: rollouts run several at once")
+            raise UsageError(
+                f"{type(env).__name__} has no spec to make it again from; hand wrap() a function that makes"
+                " it: rollouts run several at once"
+            )
         env.close()
-        return WrappedEnv(lambda: gymnasium.make(spec), mapping, image_size=image_size, ranges=ranges, render=render)
+        return WrappedEnv(
+            lambda: gymnasium.make(spec), mapping, image_size=image_size, ranges=ranges, render=render
+        )
     return WrappedEnv(env, mapping, image_size=image_size, ranges=ranges, render=render)
 
 
@@ -250,13 +291,20 @@ def _hold_against(inner: gymnasium.Env[Any, Any], mapping: WrapMap) -> spaces.Bo
     """Reset and step once, compare all that the map names with what comes back, and return the action space."""
     box = inner.action_space
     if not isinstance(box, spaces.Box) or len(box.shape) != 1:
-        raise UsageError(f"env {mapping.name!r} has action space {box}; only a vector of numbers (a one-dimensional Box) can be learnt here")
+        raise UsageError(
+            f"env {mapping.name!r} has action space {box}; only a vector of numbers (a one-dimensional Box)"
+            " can be learnt here"
+        )
     if box.shape[0] != len(mapping.action_spec):
-        raise ConventionError(f"env {mapping.name!r} takes {box.shape[0]} actions, its map names {len(mapping.action_spec)}: {list(mapping.action_spec.names)}")
+        raise ConventionError(
+            f"env {mapping.name!r} takes {box.shape[0]} actions, its map names {len(mapping.action_spec)}:"
+            f" {list(mapping.action_spec.names)}"
+        )
     if (mapping.action_spec.low < box.low - 1e-6).any() or (mapping.action_spec.high > box.high + 1e-6).any():
         raise ConventionError(
-            f"env {mapping.name!r} takes actions in {box.low.tolist()} to {box.high.tolist()}, its map says {mapping.action_spec.low.tolist()} to "
-            f"{mapping.action_spec.high.tolist()}; give limits in the env's own units"
+            f"env {mapping.name!r} takes actions in {box.low.tolist()} to {box.high.tolist()}, its map says"
+            f" {mapping.action_spec.low.tolist()} to {mapping.action_spec.high.tolist()}; give limits in the"
+            " env's own units"
         )
     raw, _ = inner.reset(seed=0)
     for source in mapping.cameras.values():
@@ -265,17 +313,31 @@ def _hold_against(inner: gymnasium.Env[Any, Any], mapping: WrapMap) -> spaces.Bo
         raise UsageError(f"env {mapping.name!r} is mapped without a camera; a student needs at least one")
     vector = np.asarray(_picked(raw, mapping.state))
     if vector.dtype.kind not in "fiu" or vector.ndim > 1:
-        raise UsageError(f"env {mapping.name!r}: {mapping.state!r} is {vector.dtype} {vector.shape}, not a vector of numbers")
+        raise UsageError(
+            f"env {mapping.name!r}: {mapping.state!r} is {vector.dtype} {vector.shape}, not a vector of"
+            " numbers"
+        )
     length = vector.size if mapping.state_columns is None else len(mapping.state_columns)
     outside = [c for c in mapping.state_columns or () if not 0 <= c < vector.size]
     if outside or length != len(mapping.state_spec):
-        what = f"{vector.size} entries" + (f", columns {outside} of which do not exist" if outside else f", {length} of them mapped")
-        raise ConventionError(f"env {mapping.name!r}: {mapping.state!r} has {what}, its map names {len(mapping.state_spec)}: {list(mapping.state_spec.names)}")
+        what = f"{vector.size} entries" + (
+            f", columns {outside} of which do not exist" if outside else f", {length} of them mapped"
+        )
+        raise ConventionError(
+            f"env {mapping.name!r}: {mapping.state!r} has {what}, its map names {len(mapping.state_spec)}:"
+            f" {list(mapping.state_spec.names)}"
+        )
     _, _, _, _, info = inner.step(np.clip(np.zeros(box.shape), box.low, box.high).astype(box.dtype))
     if mapping.success not in info:
-        raise UsageError(f"env {mapping.name!r} does not say {mapping.success!r} in info, so nothing can judge it; it says {sorted(info) or 'nothing'}")
+        raise UsageError(
+            f"env {mapping.name!r} does not say {mapping.success!r} in info, so nothing can judge it; it says"
+            f" {sorted(info) or 'nothing'}"
+        )
     if len(mapping.factor_space.factors) and mapping.apply_factors is None:
-        raise UsageError(f"env {mapping.name!r} is mapped with factors but without apply_factors; nothing would change with them")
+        raise UsageError(
+            f"env {mapping.name!r} is mapped with factors but without apply_factors; nothing would change"
+            " with them"
+        )
     return box
 
 
@@ -284,7 +346,10 @@ def _picked(raw: Any, key: str) -> Any:
     found = raw
     for part in key.split("/"):
         if not isinstance(found, Mapping):
-            raise UsageError(f"the observation has no {key!r}: it is {type(found).__name__}, no dictionary; choose an observation type with images and state")
+            raise UsageError(
+                f"the observation has no {key!r}: it is {type(found).__name__}, no dictionary; choose an"
+                " observation type with images and state"
+            )
         if part not in found:
             raise UsageError(f"the observation has no {key!r}; {did_you_mean(part, [str(k) for k in found])}")
         found = found[part]
@@ -294,7 +359,10 @@ def _picked(raw: Any, key: str) -> Any:
 def _image(inner: gymnasium.Env[Any, Any], raw: Any, source: str) -> NDArray[np.uint8]:
     if source == RENDERED:
         if inner.render_mode != "rgb_array":
-            raise UsageError(f"a camera is mapped to {RENDERED}, but the env was made with render_mode={inner.render_mode!r}; make it with 'rgb_array'")
+            raise UsageError(
+                f"a camera is mapped to {RENDERED}, but the env was made with"
+                f" render_mode={inner.render_mode!r}; make it with 'rgb_array'"
+            )
         return np.asarray(inner.render())
     return np.asarray(_picked(raw, source))
 
@@ -304,7 +372,10 @@ def _square(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise UsageError(f"a camera gives {image.dtype} {image.shape}; uint8 (H, W, 3) RGB is needed")
     if image.shape[0] != image.shape[1]:
-        raise UsageError(f"a camera gives frames of {image.shape[1]} x {image.shape[0]} px; make the env with square ones: nothing is cut or squeezed here")
+        raise UsageError(
+            f"a camera gives frames of {image.shape[1]} x {image.shape[0]} px; make the env with square ones:"
+            " nothing is cut or squeezed here"
+        )
     if image.shape[0] == size:
         return np.array(image)
     from PIL import Image
@@ -315,6 +386,8 @@ def _square(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 def _version(module: str) -> str:
     try:
-        return importlib.metadata.version(importlib.metadata.packages_distributions().get(module, [module])[0])
+        return importlib.metadata.version(
+            importlib.metadata.packages_distributions().get(module, [module])[0]
+        )
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"

@@ -15,7 +15,9 @@ _META = ("meta/tasks.parquet", "meta/tasks.jsonl", "meta/episodes.jsonl")
 
 def content_files(root: Path) -> list[Path]:
     """Return the files that hold the content of a dataset, sorted by relative path; temporary files are not content."""
-    found = [p for name in _CONTENT for p in (root / name).rglob("*") if p.is_file() and not is_temporary(p.name)]
+    found = [
+        p for name in _CONTENT for p in (root / name).rglob("*") if p.is_file() and not is_temporary(p.name)
+    ]
     found += [root / name for name in _META if (root / name).is_file()]
     return sorted(found, key=lambda p: p.relative_to(root).as_posix())
 
@@ -29,5 +31,8 @@ def content_fingerprint(root: Path, spec: dict[str, Any], files: Sequence[Path] 
         files: the content; :func:`content_files` by default.
     """
     home = root if root.is_dir() else root.parent
-    hashes = {p.relative_to(home).as_posix() if root.is_dir() else "": file_hash(p) for p in (content_files(root) if files is None else files)}
+    hashes = {
+        p.relative_to(home).as_posix() if root.is_dir() else "": file_hash(p)
+        for p in (content_files(root) if files is None else files)
+    }
     return content_hash({"files": hashes, "spec": spec})

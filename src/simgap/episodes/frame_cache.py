@@ -1,8 +1,8 @@
 """Decoded frames on disk: one array a camera, mapped on later loads and believed only as they were written.
 
-Beside each array stands its seal: size, inode and times of the file as it was written here. Where one differs the frames are decoded
-again. A hash in the seal would not do: a dataset from elsewhere may bring a cache of other pixels and a hash that fits them, but no
-file can bring its inode and the time of its arrival.
+Beside each array stands its seal: size, inode and times of the file as it was written here. Where one differs
+the frames are decoded again. A hash in the seal would not do: a dataset from elsewhere may bring a cache of
+other pixels and a hash that fits them, but no file can bring its inode and the time of its arrival.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def file_name(key: str, camera: str) -> str:
     return f"{camera if key == IMAGE_PREFIX + camera else quote(key, safe='')}.npy"
 
 
-def written(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def written(
+    places: Sequence[Path], name: str, shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]
+) -> NDArray[np.uint8]:
     """Write the parts to the first place that can be written and map them; where none can, keep them in memory."""
     for place in places:
         if _leads_away(place):
@@ -94,7 +96,9 @@ def written(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: It
         _forget_others(place)
     try:
         with stream:
-            np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            np.lib.format.write_array_header_1_0(
+                stream, {"descr": "|u1", "fortran_order": False, "shape": shape}
+            )
             for part in parts:
                 stream.write(part.data)
             stream.flush()
@@ -102,7 +106,10 @@ def written(places: Sequence[Path], name: str, shape: tuple[int, ...], parts: It
         temporary.replace(path)
         write_sealed(path.with_name(path.name + _SEAL), {"state": _state(path)})
     except OSError as error:
-        raise MachineError(f"frame cache {path} cannot be written ({error}); free some space, {_bytes_of(shape) >> 20} MiB are needed") from error
+        raise MachineError(
+            f"frame cache {path} cannot be written ({error}); free some space, {_bytes_of(shape) >> 20} MiB"
+            " are needed"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     found = mapped(path, shape, lambda text: None)
@@ -115,7 +122,8 @@ def _in_memory(shape: tuple[int, ...], parts: Iterator[NDArray[np.uint8]]) -> ND
     needed, free = _bytes_of(shape), os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > _MOST_IN_MEMORY * free:
         raise MachineError(
-            f"no folder for decoded frames can be written and {needed >> 20} MiB do not fit into {free >> 20} MiB of free memory; set XDG_CACHE_HOME to one"
+            f"no folder for decoded frames can be written and {needed >> 20} MiB do not fit into {free >> 20}"
+            " MiB of free memory; set XDG_CACHE_HOME to one"
         )
     frames, row = np.empty(shape, dtype=np.uint8), 0
     for part in parts:

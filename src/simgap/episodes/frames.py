@@ -1,6 +1,7 @@
 """All frames of a dataset in memory, decoded once: a content-addressed cache beside the dataset is mapped on later loads.
 
-Memory stays bounded: frames go from the decoder to the file in blocks, and what is read later is mapped, not loaded.
+Memory stays bounded: frames go from the decoder to the file in blocks, and what is read later is mapped, not
+loaded.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ def load_frames(
 ) -> FrameTable:
     """Return every frame of a dataset as arrays, images as ``(N, H, W, 3)`` uint8.
 
-    The first load decodes (thousands of frames a second a core) and keeps the result beside the dataset under the content
-    fingerprint; later loads map that file and cost nothing. Where the dataset's folder cannot be written the cache goes to
-    the user's own (``$XDG_CACHE_HOME/simgap``), and only where that fails too the images stay in memory.
+    The first load decodes (thousands of frames a second a core) and keeps the result beside the dataset under
+    the content fingerprint; later loads map that file and cost nothing. Where the dataset's folder cannot be
+    written the cache goes to the user's own (``$XDG_CACHE_HOME/simgap``), and only where that fails too the
+    images stay in memory.
 
     Args:
         root: dataset, or its folder or file.
@@ -54,7 +56,8 @@ def load_frames(
         progress: called with ``(episodes decoded, episodes to decode)``, cameras counted one by one.
         threads: decoding threads.
         keymap: as in :func:`~simgap.episodes.reader.open_dataset`.
-        said: told in one line where cached frames were changed since they were decoded, and are decoded again.
+        said: told in one line where cached frames were changed since they were decoded, and are decoded
+            again.
 
     Raises:
         DataError: an unknown camera, damaged files, or content that changed since it was finished.
@@ -71,7 +74,10 @@ def load_frames(
         actions.append(_rows(columns[dataset.action_key], len(dataset.spec.action_spec)))
         states.append(_rows(columns[dataset.state_key], len(dataset.spec.state_spec)))
         if entry.length != len(actions[-1]):
-            raise DataError(f"{entry.data} holds {len(actions[-1])} frames of episode {entry.index}, its index row says {entry.length}; repair meta or data")
+            raise DataError(
+                f"{entry.data} holds {len(actions[-1])} frames of episode {entry.index}, its index row says"
+                f" {entry.length}; repair meta or data"
+            )
     starts = np.concatenate([[0], np.cumsum([len(a) for a in actions])]).astype(np.int64)
     identity = dataset.identify()
     images = _images(dataset, wanted, starts, identity.frames, progress, threads, said)
@@ -116,7 +122,10 @@ def concatenate(tables: Sequence[FrameTable]) -> FrameTable:
         require_same(first.state_spec, other.state_spec, what="states", **names)
         shapes = [{c: v.shape[1:] for c, v in t.images.items()} for t in (first, other)]
         if shapes[0] != shapes[1]:
-            raise ConventionError(f"images differ: {first.fingerprint[:12]} has {shapes[0]}, {other.fingerprint[:12]} has {shapes[1]}; render or resize alike")
+            raise ConventionError(
+                f"images differ: {first.fingerprint[:12]} has {shapes[0]}, {other.fingerprint[:12]} has"
+                f" {shapes[1]}; render or resize alike"
+            )
     offsets = np.cumsum([0] + [len(t) for t in tables[:-1]])
     starts = [t.episode_start[:-1] + o for t, o in zip(tables, offsets, strict=True)]
     goals, goal = _united_goals(tables)
@@ -159,7 +168,12 @@ def _images(
     shapes = {c: (int(starts[-1]), *dataset.frame_shape(c)) for c in cameras}
     places = [dataset.cache_folder / name, user_cache() / name]
     files = {c: file_name(dataset.camera_key(c), c) for c in cameras}
-    cached = {c: array for c in cameras for place in reversed(places) if (array := mapped(place / files[c], shapes[c], said)) is not None}
+    cached = {
+        c: array
+        for c in cameras
+        for place in reversed(places)
+        if (array := mapped(place / files[c], shapes[c], said)) is not None
+    }
     missing = [c for c in cameras if c not in cached]
     total, done = len(missing) * dataset.n_episodes, 0
     for camera in missing:
@@ -181,7 +195,9 @@ class _Counter:
             self._report(self._done, self._total)
 
 
-def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: int, counter: _Counter) -> Iterator[NDArray[np.uint8]]:
+def _decoded(
+    dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: int, counter: _Counter
+) -> Iterator[NDArray[np.uint8]]:
     """Yield the frames of one camera in order: short episodes decoded a few ahead, long ones block by block."""
     shape = dataset.frame_shape(camera)
     jobs = [(e.index, int(b - a)) for e, (a, b) in zip(dataset.entries, pairwise(starts), strict=True)]
@@ -217,4 +233,8 @@ def _decoded(dataset: Dataset, camera: str, starts: NDArray[np.int64], threads: 
 
 
 def _rows(values: NDArray[Any], width: int) -> NDArray[np.float32]:
-    return np.asarray(values, dtype=np.float32).reshape(len(values), -1) if len(values) else np.zeros((0, width), dtype=np.float32)
+    return (
+        np.asarray(values, dtype=np.float32).reshape(len(values), -1)
+        if len(values)
+        else np.zeros((0, width), dtype=np.float32)
+    )

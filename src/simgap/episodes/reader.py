@@ -110,7 +110,10 @@ class Dataset:
         """
         key = self._roles.cameras.get(camera)
         if key is None:
-            raise DataError(f"{self.root}/meta/info.json lists no pictures or videos of camera {camera!r}, which the dataset records; restore it")
+            raise DataError(
+                f"{self.root}/meta/info.json lists no pictures or videos of camera {camera!r}, which the"
+                " dataset records; restore it"
+            )
         return key
 
     @property
@@ -149,14 +152,19 @@ class Dataset:
             actual = content_fingerprint(self.root, self.spec.to_json(), files)
             if actual != self._recorded:
                 raise DataError(
-                    f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded {self._recorded[:12]}); "
-                    "restore it, or make it again elsewhere"
+                    f"{self.root} changed since it was finished (fingerprint {actual[:12]}, recorded"
+                    f" {self._recorded[:12]}); restore it, or make it again elsewhere"
                 )
             return Identity(actual, actual)
         content = content_fingerprint(self.root, {}, files)
         keymap = self.keymap.to_json() if self.keymap is not None else {}
-        changes = {self._roles.cameras[name]: list(how) for name, how in (self.keymap.images.items() if self.keymap is not None else ())}
-        return Identity(content_hash([content, dict(self.info.raw), keymap]), content_hash([content, changes]))
+        changes = {
+            self._roles.cameras[name]: list(how)
+            for name, how in (self.keymap.images.items() if self.keymap is not None else ())
+        }
+        return Identity(
+            content_hash([content, dict(self.info.raw), keymap]), content_hash([content, changes])
+        )
 
     def entry(self, index: int) -> EpisodeEntry:
         """Return the index row of an episode."""
@@ -167,13 +175,19 @@ class Dataset:
     def columns(self, index: int) -> dict[str, NDArray[Any]]:
         """Return the numeric columns of an episode by feature name, ``(T,)`` or ``(T, k)``; no image is touched."""
         entry, table = self.entry(index), self.table(index)
-        columns = {name: values for name in table.column_names if (values := _numeric(table[name], entry.data, name)) is not None}
+        columns = {
+            name: values
+            for name in table.column_names
+            if (values := _numeric(table[name], entry.data, name)) is not None
+        }
         for vector in self._vectors.values():
             if not vector.is_stored:
                 columns[vector.key] = _joined(vector, columns, table.num_rows, entry)
             if vector.key not in columns:
                 has = f"it has {sorted(columns)}; repair the file or the key map"
-                raise DataError(f"{entry.data} has no numeric column {vector.key!r} in episode {entry.index}; {has}")
+                raise DataError(
+                    f"{entry.data} has no numeric column {vector.key!r} in episode {entry.index}; {has}"
+                )
         return columns
 
     def table(self, index: int) -> pa.Table:
@@ -198,7 +212,9 @@ class Dataset:
         """Return ``(H, W, 3)`` of a camera as declared, channel-first declarations turned."""
         shape = self.info.features[self.camera_key(camera)].shape
         if len(shape) != 3:
-            raise DataError(f"{self.root}: camera {camera!r} declares shape {list(shape)}, expected [height, width, 3]")
+            raise DataError(
+                f"{self.root}: camera {camera!r} declares shape {list(shape)}, expected [height, width, 3]"
+            )
         return (shape[1], shape[2], 3) if shape[0] == 3 and shape[2] != 3 else (shape[0], shape[1], 3)
 
     def time_key(self, columns: Mapping[str, NDArray[Any]]) -> str | None:
@@ -223,13 +239,19 @@ class Dataset:
         action, state = (np.atleast_2d(columns[k].T).T for k in (self.action_key, self.state_key))
         if len(action) != entry.length:
             raise DataError(
-                f"{entry.data} holds {len(action)} frames of episode {index}, its index row says {entry.length}; "
-                f"simgap data check {self.root} looks for the others in the other files"
+                f"{entry.data} holds {len(action)} frames of episode {index}, its index row says"
+                f" {entry.length}; simgap data check {self.root} looks for the others in the other files"
             )
-        for what, values, wanted in (("actions", action, self.spec.action_spec), ("states", state, self.spec.state_spec)):
+        for what, values, wanted in (
+            ("actions", action, self.spec.action_spec),
+            ("states", state, self.spec.state_spec),
+        ):
             if values.ndim != 2 or values.shape[1] != len(wanted):
                 shape = "x".join(map(str, values.shape[1:]))
-                raise DataError(f"{entry.data} holds {what} of {shape} numbers in episode {index}, the dataset says {len(wanted)}; restore the file")
+                raise DataError(
+                    f"{entry.data} holds {what} of {shape} numbers in episode {index}, the dataset says"
+                    f" {len(wanted)}; restore the file"
+                )
         frames: dict[str, NDArray[np.uint8]] = {}
         for camera in self.camera_keys if images else ():
             frames[camera] = np.empty((entry.length, *self.frame_shape(camera)), dtype=np.uint8)
@@ -261,10 +283,12 @@ def open_dataset(path: Path | str, keymap: KeyMap | None = None) -> Dataset:
 
     Args:
         path: the folder or file.
-        keymap: what keys, units and rate mean where the data do not say; put over the map that lies beside the data.
+        keymap: what keys, units and rate mean where the data do not say; put over the map that lies beside
+            the data.
 
     Raises:
-        DataError: no dataset, unknown version, Git LFS pointers, missing or unreadable files; one line that names the file.
+        DataError: no dataset, unknown version, Git LFS pointers, missing or unreadable files; one line that
+            names the file.
         UsageError: the map does not fit the dataset.
     """
     root = Path(path)
@@ -300,8 +324,16 @@ def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vec
 
     def vectors(keymap: KeyMap | None) -> dict[str, Vector]:
         both = ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
-        stems = {ACTION_ROLE: "dim", STATE_ROLE: "dim" if _are_as_wide(info, roles.action, roles.state) else "reading"}
-        return {role: make_vector(role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root, stems[role]) for role, parts in both}
+        stems = {
+            ACTION_ROLE: "dim",
+            STATE_ROLE: "dim" if _are_as_wide(info, roles.action, roles.state) else "reading",
+        }
+        return {
+            role: make_vector(
+                role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root, stems[role]
+            )
+            for role, parts in both
+        }
 
     if keymap is not None and keymap.rename:
         before = vectors(replace(keymap, rename={}, dimensions={}))
@@ -317,11 +349,20 @@ def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vec
 
 def _are_as_wide(info: DatasetInfo, action: Sequence[str], state: Sequence[str]) -> bool:
     """Return whether action and state have as many dimensions; of other widths, the k-th of one is not the k-th of the other."""
-    widths = [sum(info.features[key].shape[0] if info.features[key].shape else 1 for key in keys) for keys in (action, state)]
+    widths = [
+        sum(info.features[key].shape[0] if info.features[key].shape else 1 for key in keys)
+        for keys in (action, state)
+    ]
     return widths[0] == widths[1]
 
 
-def _foreign_spec(root: Path, info: DatasetInfo, vectors: Mapping[str, Vector], cameras: Mapping[str, str], keymap: KeyMap | None) -> DatasetSpec:
+def _foreign_spec(
+    root: Path,
+    info: DatasetInfo,
+    vectors: Mapping[str, Vector],
+    cameras: Mapping[str, str],
+    keymap: KeyMap | None,
+) -> DatasetSpec:
     features = [info.features[key] for key in cameras.values()]
     shape = features[0].shape if features and len(features[0].shape) == 3 else (0, 0, 3)
     return DatasetSpec(
@@ -346,11 +387,16 @@ _IMAGE_CHANGES: Mapping[str, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] =
 }
 
 
-def _joined(vector: Vector, columns: Mapping[str, NDArray[Any]], length: int, entry: EpisodeEntry) -> NDArray[np.float32]:
+def _joined(
+    vector: Vector, columns: Mapping[str, NDArray[Any]], length: int, entry: EpisodeEntry
+) -> NDArray[np.float32]:
     parts = []
     for key in vector.parts:
         if key not in columns:
-            raise DataError(f"{entry.data} has no numeric column {key!r} in episode {entry.index}; it has {sorted(columns)}; repair the file or the key map")
+            raise DataError(
+                f"{entry.data} has no numeric column {key!r} in episode {entry.index}; it has"
+                f" {sorted(columns)}; repair the file or the key map"
+            )
         parts.append(np.asarray(columns[key], dtype=np.float32).reshape(length, -1))
     return np.concatenate(parts, axis=1) if parts else np.zeros((length, 0), dtype=np.float32)
 
@@ -373,4 +419,7 @@ def _factors(value: Any, path: Path) -> dict[str, float]:
     try:
         return {str(k): float(v) for k, v in json.loads(value).items()}
     except MALFORMED as error:
-        raise DataError(f"{path.parent}: factors {value[:60]!r} cannot be read ({error}); expected a JSON object of numbers") from error
+        raise DataError(
+            f"{path.parent}: factors {value[:60]!r} cannot be read ({error}); expected a JSON object of"
+            " numbers"
+        ) from error

@@ -41,12 +41,17 @@ class DatasetSpec:
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
-            raise DataError(f"dataset {self.name!r}: unknown codec {self.codec!r}; known: {', '.join(CODECS)}")
+            raise DataError(
+                f"dataset {self.name!r}: unknown codec {self.codec!r}; known: {', '.join(CODECS)}"
+            )
         if self.encoding == _CODEC_DEFAULT:
             object.__setattr__(self, "encoding", ENCODINGS[self.codec])
         for what, spec in (("action", self.action_spec), ("state", self.state_spec)):
             if abs(spec.rate_hz - self.rate_hz) > 1e-6:
-                raise ConventionError(f"dataset {self.name!r} runs at {self.rate_hz} Hz, its {what} spec says {spec.rate_hz} Hz; make them equal")
+                raise ConventionError(
+                    f"dataset {self.name!r} runs at {self.rate_hz} Hz, its {what} spec says {spec.rate_hz}"
+                    " Hz; make them equal"
+                )
 
     @property
     def has_videos(self) -> bool:
@@ -60,10 +65,16 @@ class DatasetSpec:
             DataError: names the field.
         """
         if self.has_videos and any(side % 2 for side in self.image_size):
-            raise DataError(f"dataset {self.name!r}: {self.codec} needs even image sides, not {self.image_size}; change the size or use codec png")
+            raise DataError(
+                f"dataset {self.name!r}: {self.codec} needs even image sides, not {self.image_size}; change"
+                " the size or use codec png"
+            )
         bad = [c for c in self.cameras if not c or "/" in c or "." in c]
         if bad or len(set(self.cameras)) != len(self.cameras):
-            raise DataError(f"dataset {self.name!r}: camera names {list(self.cameras)} must be distinct, without '/' and '.'")
+            raise DataError(
+                f"dataset {self.name!r}: camera names {list(self.cameras)} must be distinct, without '/'"
+                " and '.'"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -104,7 +115,10 @@ class DatasetSpec:
                 encoding=Encoding.from_json(data["encoding"]),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise DataError(f"stored dataset spec cannot be read ({error!r}); it was written by another version of this program") from error
+            raise DataError(
+                f"stored dataset spec cannot be read ({error!r}); it was written by another version of this"
+                " program"
+            ) from error
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:

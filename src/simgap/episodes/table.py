@@ -37,11 +37,18 @@ class FrameTable:
 
     def __post_init__(self) -> None:
         n = len(self.action)
-        if len(self.state) != n or any(len(v) != n for v in self.images.values()) or int(self.episode_start[-1]) != n:
+        if (
+            len(self.state) != n
+            or any(len(v) != n for v in self.images.values())
+            or int(self.episode_start[-1]) != n
+        ):
             raise DataError(f"frame table {self.fingerprint[:12]}: columns of different length")
-        if self.goal is not None and (self.goal.shape != (n, len(self.goals)) or len(set(self.goals)) != len(self.goals)):
+        if self.goal is not None and (
+            self.goal.shape != (n, len(self.goals)) or len(set(self.goals)) != len(self.goals)
+        ):
             raise DataError(
-                f"frame table {self.fingerprint[:12]}: goals {list(self.goals)} for a goal column of shape {self.goal.shape}; expected {n} rows, a column each"
+                f"frame table {self.fingerprint[:12]}: goals {list(self.goals)} for a goal column of shape"
+                f" {self.goal.shape}; expected {n} rows, a column each"
             )
 
     def __len__(self) -> int:

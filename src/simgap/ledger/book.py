@@ -32,9 +32,10 @@ _E = TypeVar("_E", bound=StrEnum)
 class Ledger:
     """Append-only rows in one SQLite file, shared by several processes and safe under a kill at any moment.
 
-    Every append is one transaction on a rollback journal with ``synchronous=EXTRA``: once :meth:`append` has returned, the
-    row survives a kill and a power cut, and the file can be copied on its own. Before the first use, and again whenever another
-    connection has changed the file, the whole of it is held against schema, chain and rules.
+    Every append is one transaction on a rollback journal with ``synchronous=EXTRA``: once :meth:`append` has
+    returned, the row survives a kill and a power cut, and the file can be copied on its own. Before the first
+    use, and again whenever another connection has changed the file, the whole of it is held against schema,
+    chain and rules.
 
     Args:
         path: the file; made when missing.
@@ -46,7 +47,14 @@ class Ledger:
         DataError: the file is not a ledger, or of another schema version.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC), timeout_s: float = 30.0, create: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        timeout_s: float = 30.0,
+        create: bool = True,
+    ) -> None:
         self.path = path
         self._clock = clock
         self._examined: Examination | None = None
@@ -86,7 +94,8 @@ class Ledger:
             yield
         except (sqlite3.Error, UnicodeError) as error:
             raise DataError(
-                f"{self.path} cannot be used as a ledger ({error}); give another path, free some space, or wait for the process that holds it"
+                f"{self.path} cannot be used as a ledger ({error}); give another path, free some space, or"
+                " wait for the process that holds it"
             ) from error
 
     def _prepare(self) -> None:
@@ -124,7 +133,10 @@ class Ledger:
             DataError: it is not.
         """
         if not self.path.exists() or not os.path.samestat(self._file, self.path.stat()):
-            raise DataError(f"{self.path} was moved or replaced while it was open; what is added would be lost with it: run the same command again")
+            raise DataError(
+                f"{self.path} was moved or replaced while it was open; what is added would be lost with it:"
+                " run the same command again"
+            )
         version = self._pragma("data_version")  # another value once another connection has written
         if self._examined is None or version != self._seen_version:
             self._examined, self._seen_version = examine(self._db, self.path), version
@@ -141,23 +153,36 @@ class Ledger:
         with self._transaction("BEGIN"):
             return self._trusted()
 
-    def append(self, kind: RowKind | str, payload: Mapping[str, Any], evidence: EvidenceKind | str | None = None, *, key: str | None = None) -> Row:
+    def append(
+        self,
+        kind: RowKind | str,
+        payload: Mapping[str, Any],
+        evidence: EvidenceKind | str | None = None,
+        *,
+        key: str | None = None,
+    ) -> Row:
         """Add a row and return it once it is on disk.
 
         Args:
             kind: what the row records.
             payload: plain JSON values; NaN is refused.
-            evidence: where the numbers come from; needed for ``evidence`` rows and refused for others. A ``real`` row is what its
-                trial log says, read again here; :meth:`append_trials` fills it in.
-            key: makes the append idempotent: the same key with the same content returns the row that is there.
+            evidence: where the numbers come from; needed for ``evidence`` rows and refused for others. A
+                ``real`` row is what its trial log says, read again here; :meth:`append_trials` fills it in.
+            key: makes the append idempotent: the same key with the same content returns the row that is
+                there.
 
         Raises:
-            UsageError: an unknown kind or evidence type, an evidence row without its type, or a type on another row.
-            DataError: the ledger is broken, the payload is not JSON, the key was used for other content, no trial log bears real
-                evidence out, or one log would count as two kinds of evidence.
-            SealError: a seal is opened before its commitment and a later finding are in the ledger, or a second time.
+            UsageError: an unknown kind or evidence type, an evidence row without its type, or a type on
+                another row.
+            DataError: the ledger is broken, the payload is not JSON, the key was used for other content, no
+                trial log bears real evidence out, or one log would count as two kinds of evidence.
+            SealError: a seal is opened before its commitment and a later finding are in the ledger, or a
+                second time.
         """
-        row_kind, row_evidence = _member(RowKind, kind, "row kind"), None if evidence is None else _member(EvidenceKind, evidence, "evidence type")
+        row_kind, row_evidence = (
+            _member(RowKind, kind, "row kind"),
+            None if evidence is None else _member(EvidenceKind, evidence, "evidence type"),
+        )
         if key is not None and (type(key) is not str or not key):
             raise UsageError(f"the key of a row is text, not {key!r:.60}")
         text = _canonical(payload)
@@ -166,7 +191,10 @@ class Ledger:
             old = None if key is None else past.keys.get(key)
             if old is not None:
                 if (old.kind, canonical_json(old.payload), old.evidence) != (row_kind, text, row_evidence):
-                    raise DataError(f"key {key!r} was used for other content in row {old.id} ({old.kind}); corrections are new rows with a new key")
+                    raise DataError(
+                        f"key {key!r} was used for other content in row {old.id} ({old.kind}); corrections"
+                        " are new rows with a new key"
+                    )
                 return _copy(old)
             said = json.loads(text)  # as a reader will see it
             require_lawful(row_kind, said, row_evidence, past)
@@ -183,7 +211,11 @@ class Ledger:
             DataError: the log does not prove that it is one, see :mod:`simgap.ledger.real`.
         """
         found = read_real_log(log, self._today())
-        payload = {**found, "log_path": log_path(log, self.path.parent), **({"label": label} if label else {})}
+        payload = {
+            **found,
+            "log_path": log_path(log, self.path.parent),
+            **({"label": label} if label else {}),
+        }
         return self.append(RowKind.EVIDENCE, payload, EvidenceKind.REAL, key=key)
 
     def _require_proved(self, payload: Mapping[str, Any]) -> None:
@@ -193,7 +225,15 @@ class Ledger:
 
     def _insert(self, kind: RowKind, text: str, evidence: EvidenceKind | None, key: str | None) -> Row:
         number, previous = self._end()
-        fields = (number + 1, self._clock().astimezone(UTC).isoformat(), str(kind), key, text, None if evidence is None else str(evidence), previous)
+        fields = (
+            number + 1,
+            self._clock().astimezone(UTC).isoformat(),
+            str(kind),
+            key,
+            text,
+            None if evidence is None else str(evidence),
+            previous,
+        )
         self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*fields, row_hash(*fields)))
         return as_row((*fields, row_hash(*fields)))
 
@@ -205,7 +245,13 @@ class Ledger:
         self._examined.kinds[row.id] = str(row.kind)
 
     def append_claim(
-        self, text: str, *, supporting: Sequence[int], against: Sequence[int] = (), at_least: float | None = None, key: str | None = None
+        self,
+        text: str,
+        *,
+        supporting: Sequence[int],
+        against: Sequence[int] = (),
+        at_least: float | None = None,
+        key: str | None = None,
     ) -> Claim:
         """Add a claim about a success rate and return it with its computed grade.
 
@@ -229,12 +275,16 @@ class Ledger:
     def claims(self) -> tuple[Claim, ...]:
         """Return all claims in order, each with its grade; the logs of real evidence are read again for it."""
         found = self._read()
-        return tuple(self._claim(row.payload, found) for row in found.past.rows.values() if row.kind is RowKind.CLAIM)
+        return tuple(
+            self._claim(row.payload, found) for row in found.past.rows.values() if row.kind is RowKind.CLAIM
+        )
 
     def rows(self, kind: RowKind | str | None = None) -> tuple[Row, ...]:
         """Return the rows in order, all or those of one kind."""
         wanted = None if kind is None else _member(RowKind, kind, "row kind")
-        return tuple(_copy(row) for row in self._read().past.rows.values() if wanted is None or row.kind is wanted)
+        return tuple(
+            _copy(row) for row in self._read().past.rows.values() if wanted is None or row.kind is wanted
+        )
 
     @property
     def head(self) -> tuple[int, str]:
@@ -255,7 +305,8 @@ class Ledger:
         """Hold the whole file against schema, chain and rules, and return the number of rows.
 
         Args:
-            head: id and hash of a row known from elsewhere, which must still be there; shows missing newest rows.
+            head: id and hash of a row known from elsewhere, which must still be there; shows missing newest
+                rows.
 
         Raises:
             DataError: names the first row that does not fit.
@@ -275,10 +326,16 @@ class Ledger:
         for name, kept in kept_heads(folder).items():
             self._require_head(found, kept, f"{name} keeps another head: ", may_have_grown=False)
 
-    def _require_head(self, found: Examination, head: Head | None, where: str, *, may_have_grown: bool) -> None:
-        fault = "" if head is None else head_fault(head, found.hashes, found.kinds, may_have_grown=may_have_grown)
+    def _require_head(
+        self, found: Examination, head: Head | None, where: str, *, may_have_grown: bool
+    ) -> None:
+        fault = (
+            "" if head is None else head_fault(head, found.hashes, found.kinds, may_have_grown=may_have_grown)
+        )
         if fault:
-            raise DataError(f"{self.path}: {where}{fault}; restore the ledger from a copy, or begin a new folder")
+            raise DataError(
+                f"{self.path}: {where}{fault}; restore the ledger from a copy, or begin a new folder"
+            )
 
     def _claim(self, payload: Mapping[str, Any], found: Examination) -> Claim:
         rows = found.past.rows
@@ -289,7 +346,11 @@ class Ledger:
         for row in map(rows.__getitem__, payload.get("supporting", ())):
             assert row.evidence is not None
             counts = counts_of(row.payload)
-            problem = why_unproved(row.payload, self.path.parent, self._today()) if row.evidence is EvidenceKind.REAL else ""
+            problem = (
+                why_unproved(row.payload, self.path.parent, self._today())
+                if row.evidence is EvidenceKind.REAL
+                else ""
+            )
             if problem or counts is None:
                 uncounted.append((row.id, problem or "it holds no counts of trials"))
                 continue
@@ -316,7 +377,9 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -324,7 +387,9 @@ def _member(family: type[_E], value: _E | str, what: str) -> _E:
     try:
         return family(value)
     except ValueError as error:
-        raise UsageError(f"unknown {what} {value!r}; {did_you_mean(str(value), [str(member) for member in family])}") from error
+        raise UsageError(
+            f"unknown {what} {value!r}; {did_you_mean(str(value), [str(member) for member in family])}"
+        ) from error
 
 
 def _copy(row: Row) -> Row:
@@ -337,4 +402,6 @@ def _canonical(payload: Mapping[str, Any]) -> str:
     try:
         return canonical_json(json.loads(canonical_json(dict(payload))))
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"a ledger row holds plain JSON values, but: {error}; NaN is no value, say None and why") from error
+        raise DataError(
+            f"a ledger row holds plain JSON values, but: {error}; NaN is no value, say None and why"
+        ) from error

@@ -38,11 +38,15 @@ _REACH = {EvidenceKind.SIM: 1, EvidenceKind.SECOND_ENGINE: 1, EvidenceKind.SURRO
 _GRADES = {0: Grade.NONE, 1: Grade.SIMULATED, 2: Grade.SURROGATE, 3: Grade.HARDWARE}
 
 
-def grade(supporting: Iterable[EvidenceKind], against: Iterable[EvidenceKind] = (), undecided: Iterable[EvidenceKind] = ()) -> Grade:
+def grade(
+    supporting: Iterable[EvidenceKind],
+    against: Iterable[EvidenceKind] = (),
+    undecided: Iterable[EvidenceKind] = (),
+) -> Grade:
     """Return the grade of a claim: as far as its strongest evidence reaches, unless evidence against it reaches as far.
 
-    Any amount of simulation stays ``simulated only``, a second engine included. Evidence that speaks neither way raises nothing:
-    with nothing else the claim is ``undecided``. Without evidence: ``no evidence``.
+    Any amount of simulation stays ``simulated only``, a second engine included. Evidence that speaks neither
+    way raises nothing: with nothing else the claim is ``undecided``. Without evidence: ``no evidence``.
     """
     reach = max((_REACH[kind] for kind in supporting), default=0)
     opposed = max((_REACH[kind] for kind in against), default=0)
@@ -54,9 +58,9 @@ def grade(supporting: Iterable[EvidenceKind], against: Iterable[EvidenceKind] = 
 def what_it_says(successes: int, n: int, at_least: float) -> Says:
     """Return what ``successes`` of ``n`` say about "it succeeds in at least this share of trials".
 
-    Decided by the exact (Clopper-Pearson) 95 % interval of the rate: all of it at or above the bar supports the claim, all of it
-    below speaks against it, and an interval that holds the bar says neither. So 0 of 20 never supports a claim, and 3 of 3
-    (29 % to 100 %) does not support "more often than not".
+    Decided by the exact (Clopper-Pearson) 95 % interval of the rate: all of it at or above the bar supports
+    the claim, all of it below speaks against it, and an interval that holds the bar says neither. So 0 of 20
+    never supports a claim, and 3 of 3 (29 % to 100 %) does not support "more often than not".
     """
     from simgap.statistics import clopper_pearson  # scipy, which a claim that is only read does not need
 
@@ -72,7 +76,8 @@ def what_it_says(successes: int, n: int, at_least: float) -> Says:
 class Claim:
     """A sentence with the ledger rows for and against it. It has no field for a grade: the grade is computed.
 
-    :meth:`~simgap.ledger.Ledger.claims` sorts the rows by what their numbers say; a claim built by hand holds what it was given.
+    :meth:`~simgap.ledger.Ledger.claims` sorts the rows by what their numbers say; a claim built by hand holds
+    what it was given.
     """
 
     text: str
@@ -93,7 +98,9 @@ class Claim:
     @property
     def grade(self) -> Grade:
         """The grade that follows from the evidence types."""
-        return grade(*((kind for _, kind in side) for side in (self.supporting, self.against, self.undecided)))
+        return grade(
+            *((kind for _, kind in side) for side in (self.supporting, self.against, self.undecided))
+        )
 
 
 def require_claimable(text: str) -> None:
@@ -103,7 +110,10 @@ def require_claimable(text: str) -> None:
         UsageError: names the claim.
     """
     if _FORBIDDEN in text.lower():
-        raise UsageError(f"claim {text!r} uses a word this project has no right to; say what was measured: n of N, interval, conditions, dates")
+        raise UsageError(
+            f"claim {text!r} uses a word this project has no right to; say what was measured: n of N,"
+            " interval, conditions, dates"
+        )
 
 
 def require_bar(at_least: Any) -> float:
@@ -115,7 +125,9 @@ def require_bar(at_least: Any) -> float:
     if at_least is None:
         return WORKS
     if type(at_least) not in (int, float) or not 0 < at_least <= 1:
-        raise UsageError(f"a claim states a success rate above 0 and at most 1, not at_least = {at_least!r:.40}")
+        raise UsageError(
+            f"a claim states a success rate above 0 and at most 1, not at_least = {at_least!r:.40}"
+        )
     return float(at_least)
 
 

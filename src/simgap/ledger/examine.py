@@ -61,7 +61,9 @@ def examine(db: sqlite3.Connection, path: Path, heads: Mapping[str, Head] | None
 
 
 def _table(db: sqlite3.Connection) -> object:
-    return db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name = 'rows' AND type = 'table'").fetchone()
+    return db.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name = 'rows' AND type = 'table'"
+    ).fetchone()
 
 
 def _rows(db: sqlite3.Connection, found: Examination) -> Iterator[str]:
@@ -69,7 +71,11 @@ def _rows(db: sqlite3.Connection, found: Examination) -> Iterator[str]:
     for fields in db.execute(f"SELECT {', '.join(COLUMNS)} FROM rows ORDER BY id"):
         position += 1
         fault = chain_fault(fields, position, previous)
-        where = f"the chain breaks at row {fields[0]} ({fields[2]!s:.20})" if fault else f"row {fields[0]} ({fields[2]!s:.20})"
+        where = (
+            f"the chain breaks at row {fields[0]} ({fields[2]!s:.20})"
+            if fault
+            else f"row {fields[0]} ({fields[2]!s:.20})"
+        )
         fault = fault or content_fault(fields) or _unlawful(as_row(fields), found)
         if fault:
             named += 1

@@ -1,9 +1,10 @@
 """Heads: number and hash of the newest row, kept outside the ledger. They show what a chain alone cannot.
 
-A chain proves that nothing inside it was changed. Whoever cuts its end, or writes the whole file again, leaves a chain that
-fits; so does the ledger of another run. A head kept elsewhere no longer fits then. A run keeps its head in ``run.json`` and in
-its page, a folder of trials in ``trials.json``, which shows an accident or an edit of the ledger alone. Against somebody who edits
-all of them only a head helps that lies out of their reach: printed, mailed, published; give it to ``simgap ledger verify --head``.
+A chain proves that nothing inside it was changed. Whoever cuts its end, or writes the whole file again,
+leaves a chain that fits; so does the ledger of another run. A head kept elsewhere no longer fits then. A run
+keeps its head in ``run.json`` and in its page, a folder of trials in ``trials.json``, which shows an accident
+or an edit of the ledger alone. Against somebody who edits all of them only a head helps that lies out of
+their reach: printed, mailed, published; give it to ``simgap ledger verify --head``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def parse_head(text: str) -> Head:
     """
     found = _TEXT.fullmatch(text.strip().lower())
     if found is None:
-        raise UsageError(f"{text!r:.100} is no head of a ledger; give NUMBER:HASH as the verbs print it, or at least {_SHORTEST} digits of the hash")
+        raise UsageError(
+            f"{text!r:.100} is no head of a ledger; give NUMBER:HASH as the verbs print it, or at least"
+            f" {_SHORTEST} digits of the hash"
+        )
     return Head(None if found[1] is None else int(found[1]), found[2])
 
 
@@ -66,7 +70,10 @@ def kept_heads(folder: Path) -> dict[str, Head]:
         said = read_json(run)
         text = said.get(HEAD_FIELD) if isinstance(said, dict) else None
         if text is None:
-            raise DataError(f"{run} holds no {HEAD_FIELD}: it was edited, or an older version wrote it; run the demo again into a new folder")
+            raise DataError(
+                f"{run} holds no {HEAD_FIELD}: it was edited, or an older version wrote it; run the demo"
+                " again into a new folder"
+            )
         kept[RUN_FILE] = _stored(run, text)
     page = folder / PAGE
     if page.is_file():
@@ -86,14 +93,17 @@ def keep_head(folder: Path, head: str, *, who: str, is_adding: bool) -> None:
         folder: that of the ledger.
         head: as it is printed.
         who: which set of trials asks.
-        is_adding: True before it adds rows, False after the last; killed in between, it is still adding, until it is run again.
+        is_adding: True before it adds rows, False after the last; killed in between, it is still adding,
+            until it is run again.
 
     Raises:
         DataError: what is kept there has another form than we write.
     """
     path = folder / TRIALS_FILE
     others = [name for name in _trials(folder)[1] if name != who] if path.is_file() else []
-    write_atomic(path, canonical_json({HEAD_FIELD: head, "adding": [*others, who] if is_adding else others}) + "\n")
+    write_atomic(
+        path, canonical_json({HEAD_FIELD: head, "adding": [*others, who] if is_adding else others}) + "\n"
+    )
 
 
 def _trials(folder: Path) -> tuple[Head, list[str]]:
@@ -121,12 +131,18 @@ def head_fault(kept: Head, hashes: Sequence[str], kinds: Mapping[int, str], *, m
         at = next((n for n in places if n <= len(hashes) and hashes[n - 1].startswith(kept.hash)), -1)
     if at < 0:
         row = "the row" if kept.number is None else f"row {kept.number}"
-        return f"{row} with hash {kept.hash[:12]} is not in the ledger, which has {len(hashes)} rows; its end was cut or replaced, or it is another ledger"
+        return (
+            f"{row} with hash {kept.hash[:12]} is not in the ledger, which has {len(hashes)} rows; its end"
+            " was cut or replaced, or it is another ledger"
+        )
     if at == len(hashes) or may_have_grown or kept.is_open:
         return ""
     added = [f"{n} ({kinds.get(n, 'row')})" for n in range(at + 1, len(hashes) + 1)]
     shown = ", ".join(added[:4]) + (f" and {len(added) - 4} more" if len(added) > 4 else "")
-    return f"{len(added)} row{'s stand' if len(added) > 1 else ' stands'} after the head {str(kept)[:20]}: {shown}"
+    return (
+        f"{len(added)} row{'s stand' if len(added) > 1 else ' stands'} after the head {str(kept)[:20]}:"
+        f" {shown}"
+    )
 
 
 def _stored(path: Path, text: object) -> Head:

@@ -9,7 +9,8 @@ A log counts as trials on hardware when all of this holds, and for no other reas
 * ``meta/attestation.json`` names who judged the outcomes (operator or external judge), with name, date, conditions and a sentence,
   for this fingerprint.
 
-Counts are read from the outcomes in the log. Whoever records invented episodes under such a stamp is not found out by any of this.
+Counts are read from the outcomes in the log. Whoever records invented episodes under such a stamp is not
+found out by any of this.
 """
 
 from __future__ import annotations
@@ -41,7 +42,21 @@ ROBOTS = frozenset(
     }
 )
 """Kinds of robot that are hardware, letter by letter. A driver adds its kind here."""
-STAMP_FIELDS = frozenset({"evidence", "robot", "env", "horizon_steps", "rate_hz", "image_size", "clock", "policy", "executor", "replay_of", "plan"})
+STAMP_FIELDS = frozenset(
+    {
+        "evidence",
+        "robot",
+        "env",
+        "horizon_steps",
+        "rate_hz",
+        "image_size",
+        "clock",
+        "policy",
+        "executor",
+        "replay_of",
+        "plan",
+    }
+)
 """What the stamp of a real log may hold; ``engine``, ``renderer``, a simulated ``judge`` or ``seal`` is not among it."""
 PLAN_FIELDS = frozenset({"name", "conditions", "commands"})
 """What the plan in such a stamp may hold."""
@@ -57,7 +72,16 @@ _LONGEST = 2000
 _LOG = "real evidence is a trial log on hardware that an operator or an external judge stands for; this row"
 
 
-def attest(log: Path, *, judged_by: str, name: str, date: str, conditions: str, sentence: str, today: datetime.date | None = None) -> Path:
+def attest(
+    log: Path,
+    *,
+    judged_by: str,
+    name: str,
+    date: str,
+    conditions: str,
+    sentence: str,
+    today: datetime.date | None = None,
+) -> Path:
     """Write down who stands for the outcomes of a finished trial log, bound to its fingerprint.
 
     Args:
@@ -74,12 +98,24 @@ def attest(log: Path, *, judged_by: str, name: str, date: str, conditions: str, 
     """
     from simgap.episodes.reader import open_dataset
 
-    said = {"judged_by": judged_by, "name": name, "date": date, "conditions": conditions, "sentence": sentence}
+    said = {
+        "judged_by": judged_by,
+        "name": name,
+        "date": date,
+        "conditions": conditions,
+        "sentence": sentence,
+    }
     problem = next(_personal_faults(said, today), "")
     if problem:
         raise DataError(f"an attestation of {log} {problem}")
     path = log / ATTESTATION
-    write_atomic(path, json.dumps({"schema": _SCHEMA, "log": open_dataset(log).fingerprint, **said}, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(
+        path,
+        json.dumps(
+            {"schema": _SCHEMA, "log": open_dataset(log).fingerprint, **said}, indent=2, ensure_ascii=False
+        )
+        + "\n",
+    )
     return path
 
 
@@ -89,22 +125,31 @@ def read_real_log(log: Path, today: datetime.date | None = None) -> Json:
     Raises:
         DataError: says why it is no log of trials on hardware.
     """
-    from simgap.episodes.reader import open_dataset, outcome_of  # pyarrow and scipy, which a ledger without real rows does not need
+    # pyarrow and scipy, which a ledger without real rows does not need
+    from simgap.episodes.reader import open_dataset, outcome_of
     from simgap.statistics import tally
 
     dataset = open_dataset(log)
     if not dataset.is_ours:
-        raise DataError(f"{log} is no trial log of simgap (no meta/simgap.json): nothing in it says on which robot it was recorded")
+        raise DataError(
+            f"{log} is no trial log of simgap (no meta/simgap.json): nothing in it says on which robot it was"
+            " recorded"
+        )
     fingerprint = dataset.fingerprint
     _require_hardware(log, dataset)
     _require_one_stamp(log, dataset)
     person = _attestation(log, fingerprint, today)
     unjudged = [e.index for e in dataset.entries if e.extra.get("outcome") not in tuple(OutcomeKind)]
     if unjudged:
-        raise DataError(f"{log} holds episodes without an outcome ({unjudged[:5]}); every trial is a success, a failure or a void")
+        raise DataError(
+            f"{log} holds episodes without an outcome ({unjudged[:5]}); every trial is a success, a failure"
+            " or a void"
+        )
     counts = tally(outcome_of(entry) for entry in dataset.entries)
     if counts.n < 1:
-        raise DataError(f"{log} holds no trial that counts ({sum(counts.voids.values())} voids); run at least one")
+        raise DataError(
+            f"{log} holds no trial that counts ({sum(counts.voids.values())} voids); run at least one"
+        )
     fields = dataset.spec.stamp.fields
     return {
         "log": fingerprint,
@@ -159,17 +204,36 @@ def _require_hardware(log: Path, dataset: Dataset) -> None:
     fields = stamp.fields
     plan = fields.get("plan", {})
     foreign = sorted(set(fields) - STAMP_FIELDS)
-    foreign += sorted(f"plan.{name}" for name in set(plan) - PLAN_FIELDS) if isinstance(plan, Mapping) else ["a plan without fields"]
-    foreign += sorted(name for name, value in fields.items() if isinstance(value, (Mapping, list)) and name not in ("robot", "plan"))
+    foreign += (
+        sorted(f"plan.{name}" for name in set(plan) - PLAN_FIELDS)
+        if isinstance(plan, Mapping)
+        else ["a plan without fields"]
+    )
+    foreign += sorted(
+        name
+        for name, value in fields.items()
+        if isinstance(value, (Mapping, list)) and name not in ("robot", "plan")
+    )
     if stamp.kind != TRIALS or fields.get("evidence") != str(EvidenceKind.REAL):
-        raise DataError(f"{log} is stamped as {stamp.kind} with evidence {fields.get('evidence')!r:.40}, not as trials with real evidence")
+        raise DataError(
+            f"{log} is stamped as {stamp.kind} with evidence {fields.get('evidence')!r:.40}, not as trials"
+            " with real evidence"
+        )
     if foreign:
-        raise DataError(f"{log} has a stamp with {', '.join(foreign)[:120]}, which a log of trials on hardware does not have")
+        raise DataError(
+            f"{log} has a stamp with {', '.join(foreign)[:120]}, which a log of trials on hardware does not"
+            " have"
+        )
     if fields.get("clock") not in CLOCKS:
-        raise DataError(f"{log} has the clock {fields.get('clock')!r:.40} in its stamp, expected one of {', '.join(CLOCKS)}")
+        raise DataError(
+            f"{log} has the clock {fields.get('clock')!r:.40} in its stamp, expected one of"
+            f" {', '.join(CLOCKS)}"
+        )
     tested = ("replay_of",) if "replay_of" in fields else ("policy", "executor")
     if not all(_says_something(fields.get(name), letters=1) for name in tested):
-        raise DataError(f"{log} does not say in its stamp what was tested; expected policy and executor, or replay_of")
+        raise DataError(
+            f"{log} does not say in its stamp what was tested; expected policy and executor, or replay_of"
+        )
     problem = next(_robot_faults(fields.get("robot")), "")
     if problem:
         raise DataError(f"{log} is stamped with a robot that {problem}")
@@ -201,7 +265,10 @@ def _require_one_stamp(log: Path, dataset: Dataset) -> None:
             raise DataError(f"{path} cannot be read ({error}); restore the log") from error
         if found != expected:
             said = "no stamp" if found is None else "another stamp"
-            raise DataError(f"{path} was recorded under {said} than that of its log: the log was put together or stamped afterwards")
+            raise DataError(
+                f"{path} was recorded under {said} than that of its log: the log was put together or stamped"
+                " afterwards"
+            )
 
 
 def _attestation(log: Path, fingerprint: str, today: datetime.date | None) -> Json:
@@ -212,7 +279,9 @@ def _attestation(log: Path, fingerprint: str, today: datetime.date | None) -> Js
     if not isinstance(said, dict) or set(said) != {"schema", "log", *_PERSON} or said["schema"] != _SCHEMA:
         raise DataError(f"{path} is no attestation; expected schema {_SCHEMA}, log, {', '.join(_PERSON)}")
     if said["log"] != fingerprint:
-        raise DataError(f"{path} is about another log ({said['log']!r:.20}), this one has fingerprint {fingerprint[:12]}")
+        raise DataError(
+            f"{path} is about another log ({said['log']!r:.20}), this one has fingerprint {fingerprint[:12]}"
+        )
     problem = next(_personal_faults(said, today), "")
     if problem:
         raise DataError(f"{path} {problem}")
@@ -228,11 +297,17 @@ def _row_faults(payload: Mapping[str, Any]) -> Iterator[str]:
         yield f"has fields that no log gives ({', '.join(map(str, foreign))[:120]})"
     for name in ("log", "log_path"):
         if not _says_something(payload[name], letters=1):
-            yield f"has {name} = {payload[name]!r:.60}, expected the {'fingerprint' if name == 'log' else 'path'} of its log"
+            yield (
+                f"has {name} = {payload[name]!r:.60}, expected the"
+                f" {'fingerprint' if name == 'log' else 'path'} of its log"
+            )
     for problem in _robot_faults(payload["robot"]):
         yield f"names a robot that {problem}"
     if counts_of(payload) is None:
-        yield f"has {payload['successes']!r:.40} of {payload['n']!r:.40}, expected whole numbers with at least one trial"
+        yield (
+            f"has {payload['successes']!r:.40} of {payload['n']!r:.40}, expected whole numbers with at least"
+            " one trial"
+        )
     yield from _personal_faults(payload, None)
 
 
@@ -245,7 +320,9 @@ def _personal_faults(said: Mapping[str, Any], today: datetime.date | None) -> It
     day = _day(said["date"])
     if day is None:
         yield f"has date = {said['date']!r:.60}, expected YYYY-MM-DD"
-    elif today is not None and day > today + datetime.timedelta(days=1):  # a day of grace: somebody is east of here
+    elif today is not None and day > today + datetime.timedelta(
+        days=1
+    ):  # a day of grace: somebody is east of here
         yield f"has date = {said['date']}, which is still to come"
 
 
@@ -260,4 +337,8 @@ def _day(text: Any) -> datetime.date | None:
 
 def _says_something(text: Any, *, letters: int) -> bool:
     """Return whether a text holds letters or digits: blanks and invisible characters say nothing."""
-    return isinstance(text, str) and len(text) <= _LONGEST and sum(unicodedata.category(c)[0] in "LN" for c in text) >= letters
+    return (
+        isinstance(text, str)
+        and len(text) <= _LONGEST
+        and sum(unicodedata.category(c)[0] in "LN" for c in text) >= letters
+    )

@@ -47,7 +47,9 @@ class Row:
         return {name: getattr(self, name) for name in COLUMNS}
 
 
-def row_hash(number: int, time: str, kind: str, key: str | None, payload: str, evidence: str | None, previous: str) -> str:
+def row_hash(
+    number: int, time: str, kind: str, key: str | None, payload: str, evidence: str | None, previous: str
+) -> str:
     """Return the hash of a row: SHA-256 of the JSON list of its other columns, in their order, the payload as its text."""
     return content_hash([number, time, kind, key, payload, evidence, previous])
 
@@ -75,7 +77,11 @@ def content_fault(fields: Sequence[Any]) -> str:
     try:
         said = json.loads(payload)
         is_ours = isinstance(said, dict) and canonical_json(said) == payload
-    except (ValueError, TypeError, RecursionError):  # not JSON, NaN, numbers of thousands of digits, thousands of brackets
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ):  # not JSON, NaN, numbers of thousands of digits, thousands of brackets
         is_ours = False
     return "" if is_ours else "its payload is not a JSON object as simgap writes it"
 

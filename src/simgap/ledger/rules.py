@@ -36,7 +36,9 @@ class Past:
             self.opened[row.payload["commitment_row"]] = row.id
 
 
-def require_lawful(kind: RowKind, payload: Mapping[str, Any], evidence: EvidenceKind | None, past: Past) -> None:
+def require_lawful(
+    kind: RowKind, payload: Mapping[str, Any], evidence: EvidenceKind | None, past: Past
+) -> None:
     """Refuse a row that says what it may not say.
 
     Args:
@@ -48,12 +50,18 @@ def require_lawful(kind: RowKind, payload: Mapping[str, Any], evidence: Evidence
     Raises:
         UsageError: an evidence row without a type, a type on another row, a claim that names no evidence.
         DataError: real evidence that no trial log stands behind, or one log as two kinds of evidence.
-        SealError: a seal opened before its commitment and a later finding, twice, or on another gap than was committed.
+        SealError: a seal opened before its commitment and a later finding, twice, or on another gap than was
+            committed.
     """
     if kind is RowKind.EVIDENCE and evidence is None:
-        raise UsageError(f"an evidence row says where its numbers come from; give evidence= one of {', '.join(EvidenceKind)}")
+        raise UsageError(
+            "an evidence row says where its numbers come from; give evidence= one of"
+            f" {', '.join(EvidenceKind)}"
+        )
     if kind is not RowKind.EVIDENCE and evidence is not None:
-        raise UsageError(f"a {kind} row is no evidence and has no evidence type; append the numbers as an evidence row")
+        raise UsageError(
+            f"a {kind} row is no evidence and has no evidence type; append the numbers as an evidence row"
+        )
     if evidence is EvidenceKind.REAL:
         require_real_row(payload)
     if evidence is not None:
@@ -72,7 +80,9 @@ def require_claim(payload: Mapping[str, Any], before: Mapping[int, Row]) -> None
     """
     text = payload.get("text")
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"a claim is a sentence, and this row has text = {text!r:.60}; say what was measured")
+        raise UsageError(
+            f"a claim is a sentence, and this row has text = {text!r:.60}; say what was measured"
+        )
     require_claimable(text)
     require_bar(payload.get("at_least"))
     for side in ("supporting", "against"):
@@ -82,14 +92,20 @@ def require_claim(payload: Mapping[str, Any], before: Mapping[int, Row]) -> None
         for number in named:
             row = before.get(number) if type(number) is int else None
             if row is None or row.kind is not RowKind.EVIDENCE:
-                raise UsageError(f"a claim names row {number!r:.40}, which is not an evidence row of this ledger; append the evidence first")
+                raise UsageError(
+                    f"a claim names row {number!r:.40}, which is not an evidence row of this ledger; append"
+                    " the evidence first"
+                )
 
 
 def _require_one_kind(payload: Mapping[str, Any], evidence: EvidenceKind, past: Past) -> None:
     log = payload.get("log")
     row = past.logs.get(log) if isinstance(log, str) else None
     if row is not None and row.evidence is not evidence:
-        raise DataError(f"log {log!s:.12} is evidence of kind {row.evidence} in row {row.id} and cannot be {evidence} as well")
+        raise DataError(
+            f"log {log!s:.12} is evidence of kind {row.evidence} in row {row.id} and cannot be {evidence} as"
+            " well"
+        )
 
 
 def _require_sealed(payload: Mapping[str, Any], past: Past) -> None:
@@ -98,13 +114,22 @@ def _require_sealed(payload: Mapping[str, Any], past: Past) -> None:
         number = payload.get(name)
         row = past.rows.get(number) if type(number) is int else None
         if row is None or row.kind is not kind:
-            raise SealError(f"a seal opens only after a {kind} row is in the ledger: {name} = {number!r:.40} names none; append it first")
+            raise SealError(
+                f"a seal opens only after a {kind} row is in the ledger: {name} = {number!r:.40} names none;"
+                " append it first"
+            )
         named[name] = row
     commitment, finding = named["commitment_row"], named["finding_row"]
     if finding.id < commitment.id:
-        raise SealError(f"the finding in row {finding.id} is older than the commitment in row {commitment.id}: it cannot be about what was sealed there")
+        raise SealError(
+            f"the finding in row {finding.id} is older than the commitment in row {commitment.id}: it cannot"
+            " be about what was sealed there"
+        )
     if (first := past.opened.get(commitment.id)) is not None:
-        raise SealError(f"the seal of row {commitment.id} was opened in row {first} already; a finding made since knows what it held")
+        raise SealError(
+            f"the seal of row {commitment.id} was opened in row {first} already; a finding made since knows"
+            " what it held"
+        )
     _require_the_sealed_gap(payload, commitment)
 
 
@@ -115,6 +140,11 @@ def _require_the_sealed_gap(payload: Mapping[str, Any], commitment: Row) -> None
     try:
         shown = seal_with(str(payload["nonce"]), gap_from_json(payload["gap"]))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise SealError(f"the gap that is shown cannot be read ({error!r:.80}); show the one that was committed") from error
+        raise SealError(
+            f"the gap that is shown cannot be read ({error!r:.80}); show the one that was committed"
+        ) from error
     if shown != commitment.payload.get("seal_sha256"):
-        raise SealError(f"the gap that is shown is not the one committed in row {commitment.id}; show the one that was sealed")
+        raise SealError(
+            f"the gap that is shown is not the one committed in row {commitment.id}; show the one that was"
+            " sealed"
+        )

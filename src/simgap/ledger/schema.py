@@ -69,35 +69,56 @@ def require_plain(path: Path, *, may_be_new: bool) -> None:
     except FileNotFoundError:
         if may_be_new:
             return
-        raise DataError(f"{path} is missing; restore the ledger from a copy, or run what wrote it again into a new folder") from None
+        raise DataError(
+            f"{path} is missing; restore the ledger from a copy, or run what wrote it again into a new folder"
+        ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be used as a ledger ({error.strerror or error}); give another path") from error
+        raise DataError(
+            f"{path} cannot be used as a ledger ({error.strerror or error}); give another path"
+        ) from error
     if not stat.S_ISREG(about.st_mode):
         raise DataError(f"{path} cannot be used as a ledger (it is no regular file); give another path")
     if about.st_size == 0 and may_be_new:
         return
     if about.st_size > LIMIT_BYTES:
-        raise DataError(f"{path} has {about.st_size:,} bytes, more than the {LIMIT_BYTES:,} a ledger may have; give another path")
+        raise DataError(
+            f"{path} has {about.st_size:,} bytes, more than the {LIMIT_BYTES:,} a ledger may have; give"
+            " another path"
+        )
     with path.open("rb") as handle:  # before any connection: closing it would release the locks of one
         header = handle.read(100)
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise DataError(f"{path} cannot be used as a ledger (it is no SQLite file); give another path")
     if (application := int.from_bytes(header[68:72], "big")) != APPLICATION_ID:
-        raise DataError(f"{path} is an SQLite file but not a ledger (application id {application:#x}); give another path")
+        raise DataError(
+            f"{path} is an SQLite file but not a ledger (application id {application:#x}); give another path"
+        )
     if (version := int.from_bytes(header[60:64], "big")) != SCHEMA_VERSION:
-        raise DataError(f"{path} has ledger schema {version}, this version reads {SCHEMA_VERSION}; use the version that wrote it")
+        raise DataError(
+            f"{path} has ledger schema {version}, this version reads {SCHEMA_VERSION}; use the version that"
+            " wrote it"
+        )
     if header[18:20] != b"\x01\x01":
-        raise DataError(f"{path} was switched to a write-ahead log, in which rows can lie outside the file: it was changed; restore a copy")
+        raise DataError(
+            f"{path} was switched to a write-ahead log, in which rows can lie outside the file: it was"
+            " changed; restore a copy"
+        )
     for beside in (_beside(path, suffix) for suffix in ("-wal", "-shm")):
         if beside.exists():
-            raise DataError(f"{beside} lies beside the ledger, which simgap never writes, and may hold rows: restore the ledger from a copy")
+            raise DataError(
+                f"{beside} lies beside the ledger, which simgap never writes, and may hold rows: restore the"
+                " ledger from a copy"
+            )
 
 
 def size_faults(db: sqlite3.Connection, path: Path) -> Iterator[str]:
     """Yield what the file holds beyond its end; to be called inside a transaction, while nobody writes."""
     pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
     if (found := path.stat().st_size) != pages * size and not _beside(path, "-journal").exists():
-        yield f"the file has {found:,} bytes and its pages {pages * size:,}: it was cut, or something was added to it"
+        yield (
+            f"the file has {found:,} bytes and its pages {pages * size:,}: it was cut, or something was added"
+            " to it"
+        )
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -114,7 +135,11 @@ def schema_faults(db: sqlite3.Connection) -> Iterator[str]:
     for entry in sorted(set(live), key=str):
         if entry[:2] not in known:
             yield f"the {entry[0]} {entry[1]!r:.60} was added, which no ledger of ours has"
-    for name, expected in (("application_id", APPLICATION_ID), ("user_version", SCHEMA_VERSION), ("encoding", "UTF-8")):
+    for name, expected in (
+        ("application_id", APPLICATION_ID),
+        ("user_version", SCHEMA_VERSION),
+        ("encoding", "UTF-8"),
+    ):
         if (found := db.execute(f"PRAGMA {name}").fetchone()[0]) != expected:
             yield f"its {name} is {found}, expected {expected}"
 

@@ -34,7 +34,9 @@ _ALIKE = 0.05
 """A multiplier this close to -1 is a sign and nothing else."""
 
 
-def broken_words(found: Diagnosis, *, training: FactorRanges, space: FactorSpace, rate_hz: float) -> str | None:
+def broken_words(
+    found: Diagnosis, *, training: FactorRanges, space: FactorSpace, rate_hz: float
+) -> str | None:
     """Return what is broken with its joint, camera or factor and its number; None when it cannot be told yet.
 
     Args:
@@ -54,9 +56,15 @@ def broken_words(found: Diagnosis, *, training: FactorRanges, space: FactorSpace
             said = _light(numbers.get("fitted", {}), space)
         case Cause.ACTION_LATENCY if "extra_delay_steps" in numbers:
             steps = float(numbers["extra_delay_steps"])
-            said = f"commands take effect {steps:g} control steps ({1000 * steps / rate_hz:.0f} ms) later than in training"
+            said = (
+                f"commands take effect {steps:g} control steps ({1000 * steps / rate_hz:.0f} ms) later than"
+                " in training"
+            )
         case Cause.PLANT_GAIN if numbers.get("stiffness_ratios"):
-            said = f"the servos are {float(np.median(list(numbers['stiffness_ratios'].values()))):.2f} times as stiff as in training"
+            said = (
+                f"the servos are {float(np.median(list(numbers['stiffness_ratios'].values()))):.2f} times as"
+                " stiff as in training"
+            )
         case Cause.NARROW_DATA:
             said = ", ".join(_outside(numbers.get("in_use_placements", ()), training))
     return said or NAMES.get(found.cause)
@@ -64,13 +72,24 @@ def broken_words(found: Diagnosis, *, training: FactorRanges, space: FactorSpace
 
 def corrections(found: Diagnosis) -> list[tuple[str, str, str]]:
     """Return (what, as it is, as it has to be) of each command to correct; empty where no convention is at fault."""
-    broken = found.parameters.get("broken", {}) if found.cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE) else {}
-    return [(f"what is sent to {name}", "command", f"command / {_plain(float(value))}") for name, value in broken.items()]
+    broken = (
+        found.parameters.get("broken", {}) if found.cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE) else {}
+    )
+    return [
+        (f"what is sent to {name}", "command", f"command / {_plain(float(value))}")
+        for name, value in broken.items()
+    ]
 
 
 def needs_data(found: Diagnosis) -> bool:
     """Return whether new episodes are the remedy: only then is there anything for `simgap target` to plan."""
-    return found.cause in (Cause.CAMERA_SHIFT, Cause.LIGHT_COLOUR, Cause.ACTION_LATENCY, Cause.PLANT_GAIN, Cause.NARROW_DATA)
+    return found.cause in (
+        Cause.CAMERA_SHIFT,
+        Cause.LIGHT_COLOUR,
+        Cause.ACTION_LATENCY,
+        Cause.PLANT_GAIN,
+        Cause.NARROW_DATA,
+    )
 
 
 def _plain(value: float) -> str:
@@ -88,8 +107,12 @@ def _joint(name: str, value: float) -> str:
 def _cameras(fitted: Mapping[str, float]) -> list[str]:
     said = []
     for camera in sorted({name.split("_camera_")[0] for name in fitted if "_camera_" in name}):
-        moved_mm = 1000 * math.hypot(*(float(fitted.get(f"{camera}_camera_d{axis}_m", 0.0)) for axis in "xyz"))
-        turned_deg = math.hypot(*(float(fitted.get(f"{camera}_camera_{axis}_deg", 0.0)) for axis in ("pitch", "yaw", "roll")))
+        moved_mm = 1000 * math.hypot(
+            *(float(fitted.get(f"{camera}_camera_d{axis}_m", 0.0)) for axis in "xyz")
+        )
+        turned_deg = math.hypot(
+            *(float(fitted.get(f"{camera}_camera_{axis}_deg", 0.0)) for axis in ("pitch", "yaw", "roll"))
+        )
         said.append(f"the {camera} camera has moved by {moved_mm:.0f} mm and turned by {turned_deg:.1f} deg")
     return said
 
@@ -97,10 +120,17 @@ def _cameras(fitted: Mapping[str, float]) -> list[str]:
 def _light(fitted: Mapping[str, float], space: FactorSpace) -> str:
     """Return the fitted values that lie farthest from nominal, as a share of their bounds."""
     known = {n: float(v) for n, v in fitted.items() if n in space.factors}
-    far = sorted(known, key=lambda n: -abs(known[n] - space.factors[n].nominal) / (space.factors[n].high - space.factors[n].low))
+    far = sorted(
+        known,
+        key=lambda n: (
+            -abs(known[n] - space.factors[n].nominal) / (space.factors[n].high - space.factors[n].low)
+        ),
+    )
     if not far:
         return ""
-    return "light or colours have changed: " + ", ".join(f"{n} {known[n]:.2g} (training {space.factors[n].nominal:.2g})" for n in far[:3])
+    return "light or colours have changed: " + ", ".join(
+        f"{n} {known[n]:.2g} (training {space.factors[n].nominal:.2g})" for n in far[:3]
+    )
 
 
 def _outside(placements: Any, training: FactorRanges) -> list[str]:
@@ -108,5 +138,8 @@ def _outside(placements: Any, training: FactorRanges) -> list[str]:
     for name, (low, high) in training.ranges.items():
         seen = [float(p[name]) for p in placements if name in p]
         if seen and (min(seen) < low or max(seen) > high):
-            said.append(f"{name} is {min(seen):.3g} to {max(seen):.3g} in use, {low:.3g} to {high:.3g} in the training set")
+            said.append(
+                f"{name} is {min(seen):.3g} to {max(seen):.3g} in use, {low:.3g} to {high:.3g} in the"
+                " training set"
+            )
     return said

@@ -24,18 +24,28 @@ def not_a_run(folder: Path, run_file: str) -> str:
     if said is not None:
         return f"{folder} {said}; {READERS}"
     missing = "does not exist" if not folder.exists() else f"is no finished run (no {run_file})"
-    return f"{folder} {missing}; {READERS}: name a folder that it wrote, or make one with `simgap demo --out PATH`"
+    return (
+        f"{folder} {missing}; {READERS}: name a folder that it wrote, or make one with `simgap demo --out"
+        " PATH`"
+    )
 
 
 def _said(folder: Path, run_file: str) -> str | None:
     """Return what a path is instead of a run; None where it is nothing that is known."""
     if not folder.is_dir():
-        return f"is a policy file: `simgap screen {folder}` judges it" if is_policy_file(folder) and folder.is_file() else None
+        return (
+            f"is a policy file: `simgap screen {folder}` judges it"
+            if is_policy_file(folder) and folder.is_file()
+            else None
+        )
     names = {path.name for path in islice(folder.iterdir(), _MOST_FOLDERS)}
     if "spec.json" in names and "ledger.db" in names:
         return "is a run that has not finished: the same `simgap demo` command goes on with it"
     if CARD in names:
-        return f"is a checkpoint: `simgap screen {folder}` judges it in sim, `simgap trial {folder}` on a surrogate"
+        return (
+            f"is a checkpoint: `simgap screen {folder}` judges it in sim, `simgap trial {folder}` on a"
+            " surrogate"
+        )
     if RESUME_FILE in names:
         return "is a training that has not finished: the same `simgap train` command goes on with it"
     if "screen.json" in names:
@@ -43,14 +53,21 @@ def _said(folder: Path, run_file: str) -> str | None:
     if "selection.json" in names and "race.png" in names:
         return "is a race of checkpoints: the same `simgap select` command prints it again, without a rollout"
     if is_lerobot_folder(folder):
-        return f"is a LeRobot checkpoint: `simgap policy describe {folder}` writes the policy file that `simgap screen` judges"
+        return (
+            f"is a LeRobot checkpoint: `simgap policy describe {folder}` writes the policy file that `simgap"
+            " screen` judges"
+        )
     for study in ("selection", "execution"):
         if f"{study}.json" in names:
             return f"is a study: the same `simgap study {study}` command prints it again, without a rollout"
     if format_of(folder) is not None:
         return _episodes(folder)
     inner = sorted(child for child in (folder / name for name in names) if (child / run_file).is_file())
-    return f"holds {'a run' if len(inner) == 1 else f'{len(inner)} runs'}, but is none: give {inner[0]}" if inner else None
+    return (
+        f"holds {'a run' if len(inner) == 1 else f'{len(inner)} runs'}, but is none: give {inner[0]}"
+        if inner
+        else None
+    )
 
 
 def _episodes(folder: Path) -> str:
@@ -61,5 +78,8 @@ def _episodes(folder: Path) -> str:
     except (DataError, KeyError, TypeError):
         kind = "dataset"
     if kind == "trials":
-        return f"is a set of trials: the same `simgap trial` command counts them again, `simgap data info {folder}` describes the episodes"
+        return (
+            "is a set of trials: the same `simgap trial` command counts them again, `simgap data info"
+            f" {folder}` describes the episodes"
+        )
     return f"is a dataset: `simgap data info {folder}` describes it, `simgap train {folder}` trains on it"

@@ -36,8 +36,12 @@ class TurnLedger:
 
     def screen(self, label: str, report: ScreenReport) -> Row:
         """Record a screen: evidence of kind sim."""
-        payload: dict[str, Any] = {k: v for k, v in report.to_json().items() if k != "path"} | {"label": label}
-        return self._keep(label, self._ledger.append(RowKind.EVIDENCE, payload, EvidenceKind.SIM, key=f"screen/{label}"))
+        payload: dict[str, Any] = {k: v for k, v in report.to_json().items() if k != "path"} | {
+            "label": label
+        }
+        return self._keep(
+            label, self._ledger.append(RowKind.EVIDENCE, payload, EvidenceKind.SIM, key=f"screen/{label}")
+        )
 
     def trials(self, label: str, log: Path) -> Row:
         """Record a set of surrogate trials by its log's fingerprint."""
@@ -51,7 +55,10 @@ class TurnLedger:
             "voids": dict(counts.voids),
             "log": dataset.fingerprint,
         }
-        return self._keep(label, self._ledger.append(RowKind.EVIDENCE, payload, EvidenceKind.SURROGATE, key=f"trials/{label}"))
+        return self._keep(
+            label,
+            self._ledger.append(RowKind.EVIDENCE, payload, EvidenceKind.SURROGATE, key=f"trials/{label}"),
+        )
 
     def finding(self, diagnosis: Diagnosis) -> Row:
         """Record the diagnosis; the seal opens against this row's hash."""
@@ -82,7 +89,12 @@ class TurnLedger:
 
     def opened(self, gap: Gap, nonce: str, commitment: Row, finding: Row) -> Row:
         """Record what the seal held, with the nonce: the ledger alone then shows that the gap is the one that was committed."""
-        payload = {"commitment_row": commitment.id, "finding_row": finding.id, "gap": gap.to_json(), "nonce": nonce}
+        payload = {
+            "commitment_row": commitment.id,
+            "finding_row": finding.id,
+            "gap": gap.to_json(),
+            "nonce": nonce,
+        }
         return self._ledger.append(RowKind.SEAL_OPENED, payload, key="opened")
 
     def claims(self, first: Turn, second: Turn | None) -> None:

@@ -1,8 +1,9 @@
 """A run as its ledger tells it. What a run says comes from here and from the logs that the ledger counted, never from ``run.json``.
 
-``run.json`` says where the parts lie. Each part is held against what was recorded of it: trial logs by their fingerprint under
-their own label, screens by counts and stamp, policies and training sets by the hashes in those stamps. A part that is missing,
-exchanged or edited is an error, and so is a copy in ``run.json`` that says something else than the ledger.
+``run.json`` says where the parts lie. Each part is held against what was recorded of it: trial logs by their
+fingerprint under their own label, screens by counts and stamp, policies and training sets by the hashes in
+those stamps. A part that is missing, exchanged or edited is an error, and so is a copy in ``run.json`` that
+says something else than the ledger.
 """
 
 from __future__ import annotations
@@ -69,13 +70,18 @@ def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
     """
     by_key = {row.key: row.payload for row in rows if row.key is not None}
     if "seal" not in by_key:
-        raise DataError(f"the ledger of {folder} holds no commitment of a run; restore it, or run the demo again into a new folder")
+        raise DataError(
+            f"the ledger of {folder} holds no commitment of a run; restore it, or run the demo again into a"
+            " new folder"
+        )
     try:
         begun = by_key["seal"]
         spec = spec_from(begun["spec"])
         diagnosis = diagnosis_from(by_key["diagnosis"]) if "diagnosis" in by_key else None
         plan = read_plan(by_key["plan"]) if "plan" in by_key else None
-        require_factors(make_env(spec.env, render=False, by=folder / LEDGER_FILE).factor_space, diagnosis, plan)
+        require_factors(
+            make_env(spec.env, render=False, by=folder / LEDGER_FILE).factor_space, diagnosis, plan
+        )
         return Recorded(
             spec=spec,
             ranges=FactorRanges.from_json(begun["ranges"]),
@@ -83,11 +89,16 @@ def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
             diagnosis=diagnosis,
             plan=plan,
             gap=gap_from_json(by_key["opened"]["gap"]) if "opened" in by_key else None,
-            duration_s=(datetime.fromisoformat(rows[-1].time) - datetime.fromisoformat(rows[0].time)).total_seconds(),
+            duration_s=(
+                datetime.fromisoformat(rows[-1].time) - datetime.fromisoformat(rows[0].time)
+            ).total_seconds(),
             keys=frozenset(by_key),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-        raise DataError(f"the ledger of {folder} holds rows that this version does not read ({error!r:.120}); run the demo again into a new folder") from error
+        raise DataError(
+            f"the ledger of {folder} holds rows that this version does not read ({error!r:.120}); run the"
+            " demo again into a new folder"
+        ) from error
 
 
 def read_plan(data: Mapping[str, Any]) -> DataPlan:
@@ -148,10 +159,15 @@ def _turns(result: TurnResult) -> Iterator[tuple[Turn, tuple[tuple[str, str], ..
     """Yield the turns with the rows that their screens must be; a turn that keeps its policy keeps its screens."""
     yield result.first, FIRST_SCREENS
     if result.second is not None:
-        yield result.second, FIRST_SCREENS if result.second.checkpoint == result.first.checkpoint else SECOND_SCREENS
+        yield (
+            result.second,
+            FIRST_SCREENS if result.second.checkpoint == result.first.checkpoint else SECOND_SCREENS,
+        )
 
 
-def _require_log(folder: Path, path: Path | None, key: str, recorded: Mapping[str | None, Mapping[str, Any]]) -> None:
+def _require_log(
+    folder: Path, path: Path | None, key: str, recorded: Mapping[str | None, Mapping[str, Any]]
+) -> None:
     counted = recorded.get(key)
     if path is None and counted is None:
         return
@@ -161,12 +177,21 @@ def _require_log(folder: Path, path: Path | None, key: str, recorded: Mapping[st
         raise DataError(f"{path} is not the log that the ledger of {folder} counted as {key!r}; {_AGAIN}")
 
 
-def _require_screens(folder: Path, turn: Turn, expected: tuple[tuple[str, str], ...], recorded: Mapping[str | None, Mapping[str, Any]]) -> None:
+def _require_screens(
+    folder: Path,
+    turn: Turn,
+    expected: tuple[tuple[str, str], ...],
+    recorded: Mapping[str | None, Mapping[str, Any]],
+) -> None:
     if [conditions for conditions, _ in turn.screens] != [conditions for conditions, _ in expected]:
-        raise DataError(f"{folder}: run.json names other screens of turn {turn.number} than the ledger counted; {_AGAIN}")
+        raise DataError(
+            f"{folder}: run.json names other screens of turn {turn.number} than the ledger counted; {_AGAIN}"
+        )
     for (_, report), (_, key) in zip(turn.screens, expected, strict=True):
         if not _is_said(_gist(report), recorded.get(key, {})):
-            raise DataError(f"{report.path} is not the screen that the ledger of {folder} counted as {key!r}; {_AGAIN}")
+            raise DataError(
+                f"{report.path} is not the screen that the ledger of {folder} counted as {key!r}; {_AGAIN}"
+            )
 
 
 def _gist(report: ScreenReport) -> dict[str, Any]:
@@ -178,20 +203,34 @@ def _require_policy(folder: Path, turn: Turn) -> None:
     """Hold checkpoint, executor and training sets against the stamps of what was counted."""
     card = read_card(turn.checkpoint)
     stamps = [report.stamp.fields for _, report in turn.screens]
-    stamps += [open_dataset(log).spec.stamp.fields for log in (turn.in_use, turn.conditions) if log is not None]
+    stamps += [
+        open_dataset(log).spec.stamp.fields for log in (turn.in_use, turn.conditions) if log is not None
+    ]
     if any(stamp.get("policy") != card.hash for stamp in stamps):
-        raise DataError(f"{turn.checkpoint} is not the policy that turn {turn.number} of {folder} tested; {_AGAIN}")
+        raise DataError(
+            f"{turn.checkpoint} is not the policy that turn {turn.number} of {folder} tested; {_AGAIN}"
+        )
     tried = stamps[len(turn.screens) :] or stamps
     if any(stamp.get("executor") != turn.executor for stamp in tried):
-        raise DataError(f"{folder}: run.json names the executor {turn.executor!r:.40}, turn {turn.number} was run with another; {_AGAIN}")
+        raise DataError(
+            f"{folder}: run.json names the executor {turn.executor!r:.40}, turn {turn.number} was run with"
+            f" another; {_AGAIN}"
+        )
     if tuple(open_dataset(data).fingerprint for data in turn.datasets) != card.data:
-        raise DataError(f"{folder}: run.json names other training sets of turn {turn.number} than its policy was trained on; {_AGAIN}")
+        raise DataError(
+            f"{folder}: run.json names other training sets of turn {turn.number} than its policy was trained"
+            f" on; {_AGAIN}"
+        )
 
 
 def _is_said(said: Any, recorded: Any) -> bool:
     """Return whether every value said is recorded; what is recorded beyond that does not matter."""
     if isinstance(said, Mapping):
-        return isinstance(recorded, Mapping) and all(k in recorded and _is_said(v, recorded[k]) for k, v in said.items())
+        return isinstance(recorded, Mapping) and all(
+            k in recorded and _is_said(v, recorded[k]) for k, v in said.items()
+        )
     if isinstance(said, (list, tuple)):
-        return isinstance(recorded, list) and len(said) == len(recorded) and all(map(_is_said, said, recorded))
+        return (
+            isinstance(recorded, list) and len(said) == len(recorded) and all(map(_is_said, said, recorded))
+        )
     return bool(canonical_json(said) == canonical_json(recorded))

@@ -54,7 +54,8 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
         command=command,
         verdict=verdict_sentence(result),
         duration_s=result.duration_s,
-        versions={"simgap": __version__, "python": platform.python_version()} | {n: library_version(n) for n in ("mujoco", "torch", "numpy", "av")},
+        versions={"simgap": __version__, "python": platform.python_version()}
+        | {n: library_version(n) for n in ("mujoco", "torch", "numpy", "av")},
         claims=claims,
         rates=_rates(turns),
         paired=_paired(result),
@@ -75,9 +76,18 @@ def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
     rates = []
     for turn in turns:
         # A turn that corrects a convention keeps its policy, and so its screen: shown once.
-        for conditions, report in turn.screens if turn.number == 1 or turn.screens != turns[0].screens else ():
+        for conditions, report in (
+            turn.screens if turn.number == 1 or turn.screens != turns[0].screens else ()
+        ):
             rates.append(
-                m.Rate(label="Sim screen", turn=turn.number, source=EvidenceKind.SIM, estimate=report.rate, conditions=conditions, verdict=str(report.verdict))
+                m.Rate(
+                    label="Sim screen",
+                    turn=turn.number,
+                    source=EvidenceKind.SIM,
+                    estimate=report.rate,
+                    conditions=conditions,
+                    verdict=str(report.verdict),
+                )
             )
         for label, log, conditions in (
             ("Surrogate, in use", turn.in_use, "objects as they lie in use"),
@@ -86,7 +96,14 @@ def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
             if log is not None:
                 counts = tally(r.outcome for r in read_results(open_dataset(log)))
                 rates.append(
-                    m.Rate(label=label, turn=turn.number, source=EvidenceKind.SURROGATE, estimate=counts.estimate(), conditions=conditions, voids=counts.voids)
+                    m.Rate(
+                        label=label,
+                        turn=turn.number,
+                        source=EvidenceKind.SURROGATE,
+                        estimate=counts.estimate(),
+                        conditions=conditions,
+                        voids=counts.voids,
+                    )
                 )
     return rates
 
@@ -94,16 +111,34 @@ def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
 def _paired(result: TurnResult) -> list[m.Paired]:
     if result.paired is None:
         return []
-    return [m.Paired(old="turn 1", new="turn 2", source=EvidenceKind.SURROGATE, result=result.paired, conditions="the same initial conditions, in use")]
+    return [
+        m.Paired(
+            old="turn 1",
+            new="turn 2",
+            source=EvidenceKind.SURROGATE,
+            result=result.paired,
+            conditions="the same initial conditions, in use",
+        )
+    ]
 
 
 def _failures(turn: Turn) -> list[m.FailureModes]:
     found = []
-    for label, log in (("Surrogate, in use", turn.in_use), ("Surrogate, training conditions", turn.conditions)):
+    for label, log in (
+        ("Surrogate, in use", turn.in_use),
+        ("Surrogate, training conditions", turn.conditions),
+    ):
         if log is not None:
             counts = tally(r.outcome for r in read_results(open_dataset(log)))
             found.append(
-                m.FailureModes(label=label, turn=turn.number, source=EvidenceKind.SURROGATE, successes=counts.successes, n=counts.n, modes=counts.failures)
+                m.FailureModes(
+                    label=label,
+                    turn=turn.number,
+                    source=EvidenceKind.SURROGATE,
+                    successes=counts.successes,
+                    n=counts.n,
+                    modes=counts.failures,
+                )
             )
     return found
 
@@ -192,8 +227,14 @@ def _among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diag
         return ""
     if check.family == found.family and check.cause is found.cause:
         later = ", ".join(str(c.family) for c in broken if c is not check)
-        return f"This is the diagnosis: it comes first in the order. Also broken, and perhaps only because of it: {later}."
-    return f"May follow from the diagnosis ({found.family}), which comes earlier: judge it again when that is repaired."
+        return (
+            "This is the diagnosis: it comes first in the order. Also broken, and perhaps only because of"
+            f" it: {later}."
+        )
+    return (
+        f"May follow from the diagnosis ({found.family}), which comes earlier: judge it again when that is"
+        " repaired."
+    )
 
 
 def _trace(result: TurnResult, found: Diagnosis) -> m.JointTrace | None:
@@ -225,14 +266,22 @@ def _numbers(found: Diagnosis) -> list[m.Fact]:
     broken = next((c for c in found.checks if c.family == found.family), None)
     if broken is None or broken.value is None:
         return []
-    facts = [m.Fact(name=broken.statistic, value=f"{broken.value:.3g} {broken.unit}".strip(), note=f"limit {broken.threshold:.3g}" if broken.threshold else "")]
+    facts = [
+        m.Fact(
+            name=broken.statistic,
+            value=f"{broken.value:.3g} {broken.unit}".strip(),
+            note=f"limit {broken.threshold:.3g}" if broken.threshold else "",
+        )
+    ]
     for name, value in list(dict(found.parameters.get("fitted", {})).items())[:8]:
         facts.append(m.Fact(name=f"fitted {name}", value=f"{value:.3g}"))
     return facts
 
 
 def _seal(result: TurnResult, rows: Sequence[Row]) -> m.Seal:
-    order = [_entry(r) for r in rows if r.kind in (RowKind.COMMITMENT, RowKind.SEAL_OPENED) or r.key == "diagnosis"]
+    order = [
+        _entry(r) for r in rows if r.kind in (RowKind.COMMITMENT, RowKind.SEAL_OPENED) or r.key == "diagnosis"
+    ]
     diagnosed = "not diagnosed" if result.diagnosis is None else str(result.diagnosis.cause)
     held = None if result.gap is None else str(result.gap.kind)
     facts = [] if result.gap is None else [m.Fact(name=n, value=v) for n, v in held_values(result.gap)]
@@ -254,16 +303,29 @@ def _plan(result: TurnResult) -> m.DataPlan | None:
         return None
     space = make_env(result.spec.env, render=False, by="run.json of the run").factor_space.factors
     why = "" if result.diagnosis is None else WHY.get(result.diagnosis.cause, "")
-    factors = [m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after, why=why) for n, after in plan.changes.items()]
+    factors = [
+        m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after, why=why)
+        for n, after in plan.changes.items()
+    ]
     mixture = []
     if plan.kind == "episodes":
         mixture = [
             m.Share(name="first training set", episodes=result.spec.episodes, weight=1.0 - plan.new_share),
             m.Share(name="targeted episodes", episodes=plan.episodes, weight=plan.new_share),
         ]
-    corrections = [m.Correction(what=f"command of {n}", was="sent as it is", now=f"divided by {v:.3g}") for n, v in plan.multipliers.items()]
+    corrections = [
+        m.Correction(what=f"command of {n}", was="sent as it is", now=f"divided by {v:.3g}")
+        for n, v in plan.multipliers.items()
+    ]
     by_whom = "the teacher, in the simulator" if plan.kind == "episodes" else ""
-    return m.DataPlan(sentence=plan.sentence, episodes=plan.episodes or None, by_whom=by_whom, factors=factors, mixture=mixture, corrections=corrections)
+    return m.DataPlan(
+        sentence=plan.sentence,
+        episodes=plan.episodes or None,
+        by_whom=by_whom,
+        factors=factors,
+        mixture=mixture,
+        corrections=corrections,
+    )
 
 
 def _before(result: TurnResult, name: str) -> tuple[float, float] | None:
@@ -280,7 +342,9 @@ def _stamps(result: TurnResult, turns: Sequence[Turn]) -> list[m.StampView]:
         fields: dict[str, Any] = {**dict(dataset.spec.stamp.fields), "fingerprint": dataset.fingerprint}
         views.append(m.StampView(label=label, hash=dataset.spec.stamp.hash, fields=_short(fields)))
     for label, report in ((f"screen, turn {t.number}, {c}", r) for t in turns for c, r in t.screens):
-        views.append(m.StampView(label=label, hash=report.stamp.hash, fields=_short(dict(report.stamp.fields))))
+        views.append(
+            m.StampView(label=label, hash=report.stamp.hash, fields=_short(dict(report.stamp.fields)))
+        )
     return views
 
 
@@ -301,4 +365,11 @@ def _seeds(result: TurnResult) -> dict[str, str]:
 
 
 def _entry(row: Row) -> m.LedgerEntry:
-    return m.LedgerEntry(id=row.id, time=str(row.time), kind=str(row.kind), evidence=row.evidence, summary=summary_of_row(row), hash=row.hash)
+    return m.LedgerEntry(
+        id=row.id,
+        time=str(row.time),
+        kind=str(row.kind),
+        evidence=row.evidence,
+        summary=summary_of_row(row),
+        hash=row.hash,
+    )

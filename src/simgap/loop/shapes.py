@@ -54,7 +54,9 @@ def require_factors(space: FactorSpace, diagnosis: Diagnosis | None, plan: DataP
     Raises:
         DataError: names them.
     """
-    named: set[str] = set() if plan is None else {*plan.changes, *(plan.ranges.ranges if plan.ranges is not None else ())}
+    named: set[str] = (
+        set() if plan is None else {*plan.changes, *(plan.ranges.ranges if plan.ranges is not None else ())}
+    )
     if diagnosis is not None:
         named |= set(diagnosis.parameters.get("fitted", ()))
     unknown = sorted(named - set(space.factors))
@@ -132,7 +134,9 @@ def _diagnosis_faults(data: Any) -> Iterator[str]:
     for place, check in enumerate(data["checks"]):
         yield from _faults(check, _CHECK, f"check {place + 1}: ")
     parameters = data["parameters"]
-    yield from _faults(parameters, {name: check for name, check in _PARAMETERS.items() if name in parameters}, "parameters: ")
+    yield from _faults(
+        parameters, {name: check for name, check in _PARAMETERS.items() if name in parameters}, "parameters: "
+    )
     needed = _NEEDED.get(data.get("cause"))
     if needed is not None and not parameters.get(needed):
         yield f"parameters: {needed} is missing"

@@ -43,23 +43,32 @@ def load_run(folder: Path) -> TurnResult:
     """Read a run back: where its parts lie from ``run.json``, what it says from its ledger and the parts.
 
     Raises:
-        DataError: no run, an unknown version, a broken ledger, or a part that is gone or is not the one that was counted.
+        DataError: no run, an unknown version, a broken ledger, or a part that is gone or is not the one that
+            was counted.
     """
     path = folder / RUN_JSON
     if not path.exists():
         raise DataError(not_a_run(folder, RUN_JSON))
     data = read_json(path)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise DataError(f"{path} has schema {data.get('schema') if isinstance(data, dict) else None!r}, expected {SCHEMA}; use the version that wrote it")
+        raise DataError(
+            f"{path} has schema {data.get('schema') if isinstance(data, dict) else None!r}, expected"
+            f" {SCHEMA}; use the version that wrote it"
+        )
     with Ledger.of_run(folder) as ledger:
         rows, head = ledger.rows(), ledger.head_text
     recorded = read_recorded(folder, rows)
     try:
         require_copies(path, data, recorded)
-        first, second = _read_turn(data["first"], 1), None if data["second"] is None else _read_turn(data["second"], 2)
+        first, second = (
+            _read_turn(data["first"], 1),
+            None if data["second"] is None else _read_turn(data["second"], 2),
+        )
         replays = _existing(data["replays"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read ({error!r:.120}); run the demo again into a new folder") from error
+        raise DataError(
+            f"{path} cannot be read ({error!r:.120}); run the demo again into a new folder"
+        ) from error
     result = TurnResult(
         spec=recorded.spec,
         folder=folder,
@@ -86,7 +95,9 @@ def evidence_of(result: TurnResult) -> TurnEvidence:
         DataError: the screen kept the policy from the robot, so there are no trials.
     """
     if result.first.in_use is None or result.first.conditions is None or result.replays is None:
-        raise DataError(f"{result.folder} holds no trials: its policy did not pass the screen; train longer and run again")
+        raise DataError(
+            f"{result.folder} holds no trials: its policy did not pass the screen; train longer and run again"
+        )
     return TurnEvidence(
         env=result.spec.env,
         training=result.first.datasets[0],

@@ -62,15 +62,27 @@ def _run_turns(spec: TurnSpec, folder: Path, cache: Path, reporter: Reporter, wo
             first, data = _first_turn(stages, robot, ranges, book)
             if first.in_use is None or first.conditions is None:
                 return _finished(ledger, spec, folder, ranges, first, robot.seal)
-            replays = stages.trials("replay logged actions", "replay", robot, conditions=stages.replay_conditions(data), replay_of=data)
+            replays = stages.trials(
+                "replay logged actions",
+                "replay",
+                robot,
+                conditions=stages.replay_conditions(data),
+                replay_of=data,
+            )
             book.trials("replay", replays)
             found = _diagnosis(stages, first, data, ranges, replays)
             finding = book.finding(found)
             reporter.say(f"diagnosis (ledger row {finding.id}, seal still closed): {found.sentence}")
-            plan = plan_data(found, ranges, env.factor_space, parse_executor(spec.executor), episodes=spec.target_episodes)
+            plan = plan_data(
+                found, ranges, env.factor_space, parse_executor(spec.executor), episodes=spec.target_episodes
+            )
             book.plan(plan)
             reporter.say(f"plan: {plan.sentence}")
-            second = _second_turn(stages, robot, first, data, ranges, plan, book) if plan.kind != "nothing" else None
+            second = (
+                _second_turn(stages, robot, first, data, ranges, plan, book)
+                if plan.kind != "nothing"
+                else None
+            )
             book.compared(compare(first, second))
             gap = robot.open_seal(finding.hash)
             book.opened(gap, nonce_of(spec.seed), seal, finding)
@@ -85,8 +97,15 @@ def _keep_spec(spec: TurnSpec, folder: Path) -> None:
     """Write the spec of a new run; refuse a folder that was begun with another."""
     path, text = folder / "spec.json", canonical_json(spec.to_json())
     if path.exists() and canonical_json(before := read_json(path)) != text:
-        other = {k: v for k, v in before.items() if spec.to_json().get(k) != v} if isinstance(before, dict) else before
-        raise DataError(f"{folder} holds a run of another spec (it has {other}); give another --out, or the same options to go on with it")
+        other = (
+            {k: v for k, v in before.items() if spec.to_json().get(k) != v}
+            if isinstance(before, dict)
+            else before
+        )
+        raise DataError(
+            f"{folder} holds a run of another spec (it has {other}); give another --out, or the same options"
+            " to go on with it"
+        )
     write_atomic(path, text)
 
 
@@ -122,22 +141,49 @@ def _finished(
     return result
 
 
-def _first_turn(stages: Stages, robot: SurrogateRobot, ranges: FactorRanges, book: TurnLedger) -> tuple[Turn, Path]:
+def _first_turn(
+    stages: Stages, robot: SurrogateRobot, ranges: FactorRanges, book: TurnLedger
+) -> tuple[Turn, Path]:
     spec = stages.spec
     data = stages.dataset("teach", ranges, spec.episodes, Purpose.TRAIN, DATA_SEED)
     checkpoint = stages.checkpoint("train", [data], None, spec.train_steps)
     report = stages.screen("screen in sim", checkpoint, ranges, spec.executor, spec.screen_episodes)
     book.screen("turn 1", report)
     stages.reporter.say(f"screen: {report.rate}, verdict: {report.verdict}")
-    turn = Turn(number=1, datasets=(data,), checkpoint=checkpoint, executor=spec.executor, screens=(("training conditions", report),))
+    turn = Turn(
+        number=1,
+        datasets=(data,),
+        checkpoint=checkpoint,
+        executor=spec.executor,
+        screens=(("training conditions", report),),
+    )
     if report.verdict is ScreenVerdict.BROKEN:
         return turn, data
     tried = {"checkpoint": checkpoint, "executor": spec.executor}
-    in_use = stages.trials("trials in use", "turn1-in-use", robot, conditions=stages.in_use_conditions(), **tried)
-    conditions = stages.trials("trials under training conditions", "turn1-training", robot, conditions=stages.training_conditions(ranges), **tried)
+    in_use = stages.trials(
+        "trials in use", "turn1-in-use", robot, conditions=stages.in_use_conditions(), **tried
+    )
+    conditions = stages.trials(
+        "trials under training conditions",
+        "turn1-training",
+        robot,
+        conditions=stages.training_conditions(ranges),
+        **tried,
+    )
     book.trials("turn 1, in use", in_use)
     book.trials("turn 1, training conditions", conditions)
-    return Turn(number=1, datasets=(data,), checkpoint=checkpoint, executor=spec.executor, screens=turn.screens, in_use=in_use, conditions=conditions), data
+    return (
+        Turn(
+            number=1,
+            datasets=(data,),
+            checkpoint=checkpoint,
+            executor=spec.executor,
+            screens=turn.screens,
+            in_use=in_use,
+            conditions=conditions,
+        ),
+        data,
+    )
 
 
 def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, replays: Path) -> Diagnosis:
@@ -174,23 +220,40 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
     return found
 
 
-def _second_turn(stages: Stages, robot: SurrogateRobot, first: Turn, data: Path, ranges: FactorRanges, plan: DataPlan, book: TurnLedger) -> Turn:
+def _second_turn(
+    stages: Stages,
+    robot: SurrogateRobot,
+    first: Turn,
+    data: Path,
+    ranges: FactorRanges,
+    plan: DataPlan,
+    book: TurnLedger,
+) -> Turn:
     spec = stages.spec
     datasets, checkpoint, screens = first.datasets, first.checkpoint, first.screens
     if plan.kind == "episodes":
         assert plan.ranges is not None
-        new = stages.dataset("teach where it failed", plan.ranges, plan.episodes, Purpose.TARGET, spec.seed, plan.noise_deg)
+        new = stages.dataset(
+            "teach where it failed", plan.ranges, plan.episodes, Purpose.TARGET, spec.seed, plan.noise_deg
+        )
         datasets = (data, new)
-        checkpoint = stages.checkpoint("train on", datasets, [1.0 - plan.new_share, plan.new_share], spec.target_steps, first.checkpoint)
+        checkpoint = stages.checkpoint(
+            "train on", datasets, [1.0 - plan.new_share, plan.new_share], spec.target_steps, first.checkpoint
+        )
         half = max(16, spec.screen_episodes // 2)
         targeted = stages.screen("screen where it failed", checkpoint, plan.ranges, plan.executor, half)
         base = stages.screen("screen where it worked", checkpoint, ranges, plan.executor, half)
         screens = (("targeted conditions", targeted), ("first training conditions", base))
         book.screen("turn 2, targeted conditions", targeted)
         book.screen("turn 2, first training conditions", base)
-        stages.reporter.say(f"screen: {targeted.rate} where it failed, {base.rate} where it worked; verdict: {targeted.verdict}")
+        stages.reporter.say(
+            f"screen: {targeted.rate} where it failed, {base.rate} where it worked; verdict:"
+            f" {targeted.verdict}"
+        )
         if targeted.verdict is ScreenVerdict.BROKEN:
-            return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens)
+            return Turn(
+                number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens
+            )
     in_use = stages.trials(
         "trials in use, again",
         "turn2-in-use",
@@ -201,14 +264,25 @@ def _second_turn(stages: Stages, robot: SurrogateRobot, first: Turn, data: Path,
         commands=plan.multipliers,
     )
     book.trials("turn 2, in use", in_use)
-    return Turn(number=2, datasets=datasets, checkpoint=checkpoint, executor=plan.executor, screens=screens, in_use=in_use)
+    return Turn(
+        number=2,
+        datasets=datasets,
+        checkpoint=checkpoint,
+        executor=plan.executor,
+        screens=screens,
+        in_use=in_use,
+    )
 
 
 def exit_code(result: TurnResult) -> int:
     """Return 0 when the loop did what it is for, 1 when it did not.
 
-    On a surrogate the truth is known, so the finding is about the loop: the diagnosis missed what was sealed, or the second
-    turn was tried and was not shown to be better, or the policy did not pass its screen.
+    On a surrogate the truth is known, so the finding is about the loop: the diagnosis missed what was sealed,
+    or the second turn was tried and was not shown to be better, or the policy did not pass its screen.
     """
     missed = not result.diagnosis_agrees
-    return 1 if missed or result.is_better is False or (result.second is not None and result.paired is None) else 0
+    return (
+        1
+        if missed or result.is_better is False or (result.second is not None and result.paired is None)
+        else 0
+    )

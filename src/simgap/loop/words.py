@@ -30,17 +30,25 @@ def broken_thing(result: TurnResult) -> str | None:
     if result.diagnosis is None:
         return None
     env = make_env(result.spec.env, render=False)
-    return broken_words(result.diagnosis, training=result.ranges, space=env.factor_space, rate_hz=env.action_spec.rate_hz)
+    return broken_words(
+        result.diagnosis, training=result.ranges, space=env.factor_space, rate_hz=env.action_spec.rate_hz
+    )
 
 
 def verdict_sentence(result: TurnResult) -> str:
     """Say in one sentence how the run came out, worse or better."""
     screen = result.first.screens[0][1]
     if result.diagnosis is None:
-        return f"The sim screen found the policy {screen.verdict} ({screen.rate}); it was not tried on the robot."
+        return (
+            f"The sim screen found the policy {screen.verdict} ({screen.rate}); it was not tried on the"
+            " robot."
+        )
     name = broken_thing(result) or "It cannot be told yet what is broken"
-    named = name if "_" in name.split(" ")[0] else name[0].upper() + name[1:]  # names of joints and factors stay as they are
-    start = f"{named}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
+    # names of joints and factors stay as they are
+    named = name if "_" in name.split(" ")[0] else name[0].upper() + name[1:]
+    start = (
+        f"{named}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
+    )
     if result.diagnosis.cause is Cause.NONE:
         return f"{start} No second turn was needed."
     if result.second is None:
@@ -49,12 +57,18 @@ def verdict_sentence(result: TurnResult) -> str:
         return f"{start} The second turn did not pass its own screen and was not tried on the robot."
     difference = result.paired.difference
     if difference.point is None:
-        return f"{start} Turn 2 was tried ({_rate(result.second)}), but no pair of trials counts: {difference.reason}."
+        return (
+            f"{start} Turn 2 was tried ({_rate(result.second)}), but no pair of trials counts:"
+            f" {difference.reason}."
+        )
     low, high = difference.low or 0.0, difference.high or 0.0
     word = "better" if low > 0 else "worse" if high < 0 else "not shown to be better"
     interval = f"{100 * difference.confidence:g} % interval {100 * low:+.0f} to {100 * high:+.0f}"
     pairs = f"{result.paired.counts.n} pairs"
-    return f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions ({100 * difference.point:+.0f} points on {pairs}, {interval})."
+    return (
+        f"{start} Turn 2 is {word}: {_rate(result.second)} on the same conditions"
+        f" ({100 * difference.point:+.0f} points on {pairs}, {interval})."
+    )
 
 
 def _rate(turn: Turn) -> str:
@@ -82,7 +96,8 @@ def next_command(result: TurnResult, found: Diagnosis) -> str:
 def blind_spots(result: TurnResult) -> list[BlindSpot]:
     """Return the assumptions of the policy for which no evidence of this run is independent.
 
-    The set is computed from the stamps: an assumption of the training set is covered when some evidence does not share it.
+    The set is computed from the stamps: an assumption of the training set is covered when some evidence does
+    not share it.
     """
     trained = assumptions(open_dataset(result.first.datasets[0]).spec.stamp)
     logs = [t for t in (result.first.in_use, result.first.conditions, result.replays) if t is not None]

@@ -1,7 +1,8 @@
 """How an actuator follows its command, from a log of both: lag, scale and bias by joint, dead band and load, units from the encoder's step.
 
-A unit or a sign is one factor in every motion. Gravity, dead band and stiction are not: they change the apparent scale from one
-motion to the next, keep their sign, and leave a held joint off its command by an amount that depends on where it came from.
+A unit or a sign is one factor in every motion. Gravity, dead band and stiction are not: they change the
+apparent scale from one motion to the next, keep their sign, and leave a held joint off its command by an
+amount that depends on where it came from.
 """
 
 from __future__ import annotations

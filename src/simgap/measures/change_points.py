@@ -1,9 +1,10 @@
 """Where a series of episodes becomes another one: one change of level, its place with an interval, and how surely it is none of chance.
 
-The place is the split that explains most. Two routes call it a change. With enough episodes a permutation test does: the order
-of the episodes is shuffled, every joint with the same order, and the largest statistic of all joints and splits is compared, so
-that false alarms are counted over all joints together. With few episodes no order is rare, and only a step that stands far out of
-what both sides spread, and of what one episode's own value is uncertain by, counts.
+The place is the split that explains most. Two routes call it a change. With enough episodes a permutation
+test does: the order of the episodes is shuffled, every joint with the same order, and the largest statistic
+of all joints and splits is compared, so that false alarms are counted over all joints together. With few
+episodes no order is rare, and only a step that stands far out of what both sides spread, and of what one
+episode's own value is uncertain by, counts.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ class Change:
         return self.after - self.before
 
 
-def find_changes(series: Mapping[str, Array], floors: Mapping[str, float], rng: np.random.Generator) -> dict[str, Change]:
+def find_changes(
+    series: Mapping[str, Array], floors: Mapping[str, float], rng: np.random.Generator
+) -> dict[str, Change]:
     """Return the changes that are none of chance, by the name of their series.
 
     Args:
-        series: one value an episode, ``(E,)`` each, all of the same episodes; NaN where an episode says nothing.
+        series: one value an episode, ``(E,)`` each, all of the same episodes; NaN where an episode says
+            nothing.
         floors: least step that matters in each series, in its unit; a smaller one is no change however sure.
         rng: draws the orders.
     """
@@ -88,7 +92,8 @@ def _located(values: Array) -> Change:
     at = int(np.argmin(costs))
     left, right = values[:at], values[at:]
     floor = 1e-9 * max(1.0, float(np.abs(values).max()))
-    likely = np.flatnonzero(n * np.log((costs + floor) / (costs[at] + floor)) <= _CUT)  # Laplace: log likelihood -n log(cost)
+    # Laplace: log likelihood -n log(cost)
+    likely = np.flatnonzero(n * np.log((costs + floor) / (costs[at] + floor)) <= _CUT)
     off = np.concatenate([np.abs(left - np.median(left)), np.abs(right - np.median(right))])
     apart = left.max() < right.min() or right.max() < left.min()
     return Change(
@@ -107,7 +112,9 @@ def _stands_out(values: Array, c: Change, floor: float) -> bool:
     return gap >= floor and gap >= _APART * max(widths)
 
 
-def _family(series: Mapping[str, Array], wanted: Mapping[str, Change], rng: np.random.Generator) -> dict[str, float]:
+def _family(
+    series: Mapping[str, Array], wanted: Mapping[str, Change], rng: np.random.Generator
+) -> dict[str, float]:
     """Return the chance, over all series, of a split as clear as each one's under any order of the episodes."""
     ranked = {n: _ranks(v) for n, v in series.items()}
     length = len(next(iter(series.values())))

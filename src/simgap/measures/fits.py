@@ -1,7 +1,7 @@
 """Which factor values make the simulator's picture equal the robot's: a small search over rendered stills.
 
-The scene is known: the arm rests at its measured joint angles and the objects lie where the operator measured them. What
-is left of the difference between the two pictures is the camera, the light or the colours.
+The scene is known: the arm rests at its measured joint angles and the objects lie where the operator measured
+them. What is left of the difference between the two pictures is the camera, the light or the colours.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class PixelFit:
     evaluations: int
 
 
-def residual(env: TaskEnv, camera: str, stills: Sequence[Still], values: Mapping[str, float], *, cell: int = 1) -> float:
+def residual(
+    env: TaskEnv, camera: str, stills: Sequence[Still], values: Mapping[str, float], *, cell: int = 1
+) -> float:
     """Return the mean absolute difference between robot and rendered pictures, in 1/255.
 
     Args:
@@ -58,12 +60,18 @@ def residual(env: TaskEnv, camera: str, stills: Sequence[Still], values: Mapping
 
 
 def fit_group(
-    env: TaskEnv, camera: str, stills: Sequence[Still], bounds: Mapping[str, tuple[float, float]], *, rng: np.random.Generator, generations: int = 22
+    env: TaskEnv,
+    camera: str,
+    stills: Sequence[Still],
+    bounds: Mapping[str, tuple[float, float]],
+    *,
+    rng: np.random.Generator,
+    generations: int = 22,
 ) -> PixelFit:
     """Search one group of factors for the values that explain the pictures best.
 
-    Differential evolution on averaged pictures finds the valley (a camera can be off by a fifth of the frame, where no
-    gradient points home), Nelder-Mead on full pictures its floor.
+    Differential evolution on averaged pictures finds the valley (a camera can be off by a fifth of the frame,
+    where no gradient points home), Nelder-Mead on full pictures its floor.
     """
     names = list(bounds)
     low, high = np.array([bounds[n][0] for n in names]), np.array([bounds[n][1] for n in names])
@@ -75,17 +83,42 @@ def fit_group(
         evaluations += 1
         clipped = np.clip(unit, 0.0, 1.0)
         penalty = float(np.abs(unit - clipped).sum()) * 50.0
-        return residual(env, camera, stills, dict(zip(names, low + clipped * (high - low), strict=True)), cell=cell) + penalty
+        return (
+            residual(
+                env, camera, stills, dict(zip(names, low + clipped * (high - low), strict=True)), cell=cell
+            )
+            + penalty
+        )
 
     coarse = 4 if size % 4 == 0 else 1
-    start = np.array([(env.factor_space.factors[n].nominal - a) / (b - a) for n, a, b in zip(names, low, high, strict=True)])
+    start = np.array(
+        [
+            (env.factor_space.factors[n].nominal - a) / (b - a)
+            for n, a, b in zip(names, low, high, strict=True)
+        ]
+    )
     found = differential_evolution(
-        cost, [(0.0, 1.0)] * len(names), args=(coarse,), popsize=7, maxiter=generations, tol=1e-3, polish=False, rng=rng, x0=start, mutation=(0.4, 0.9)
+        cost,
+        [(0.0, 1.0)] * len(names),
+        args=(coarse,),
+        popsize=7,
+        maxiter=generations,
+        tol=1e-3,
+        polish=False,
+        rng=rng,
+        x0=start,
+        mutation=(0.4, 0.9),
     )
     best = found.x
     for cell, calls in ((coarse, 150), (1, 250)):
         simplex = best + np.vstack([np.zeros(len(names)), 0.05 * np.eye(len(names))])
-        polished = minimize(cost, best, args=(cell,), method="Nelder-Mead", options={"maxfev": calls, "initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-3})
+        polished = minimize(
+            cost,
+            best,
+            args=(cell,),
+            method="Nelder-Mead",
+            options={"maxfev": calls, "initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-3},
+        )
         best = np.clip(polished.x, 0.0, 1.0)
     values = {n: float(v) for n, v in zip(names, low + best * (high - low), strict=True)}
     return PixelFit(values=values, residual=residual(env, camera, stills, values), evaluations=evaluations)

@@ -88,7 +88,11 @@ class Glimpse:
     @property
     def motion(self) -> float:
         """Largest difference of any pixel from the first frame, of 255; NaN with fewer than two frames."""
-        return float(np.abs(self.frames.astype(np.int16) - self.frames[0]).max()) if len(self.frames) > 1 else float("nan")
+        return (
+            float(np.abs(self.frames.astype(np.int16) - self.frames[0]).max())
+            if len(self.frames) > 1
+            else float("nan")
+        )
 
     @property
     def steps(self) -> NDArray[np.float64]:
@@ -101,7 +105,12 @@ class Glimpse:
         """Mean picture on an 8 x 8 grid, ``(8, 8, 3)`` of 255; what stays of a camera's view over an episode."""
         average = self.frames.mean(axis=0, dtype=np.float64)
         rows, columns = (np.linspace(0, n, 9).astype(int) for n in average.shape[:2])
-        return np.array([[average[a : max(b, a + 1), c : max(d, c + 1)].mean(axis=(0, 1)) for c, d in _ends(columns)] for a, b in _ends(rows)])
+        return np.array(
+            [
+                [average[a : max(b, a + 1), c : max(d, c + 1)].mean(axis=(0, 1)) for c, d in _ends(columns)]
+                for a, b in _ends(rows)
+            ]
+        )
 
 
 def _ends(edges: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -132,7 +141,8 @@ class Looker:
             )  # fmt: skip
 
         try:
-            if span is None or (self._dataset.keymap is not None and self._dataset.keymap.images.get(camera)):  # a map may turn pictures
+            # a map may turn pictures
+            if span is None or (self._dataset.keymap is not None and self._dataset.keymap.images.get(camera)):
                 return seen(self._stills(entry, camera))
             shape = video_shape(span.path)
             outside = beyond(span.start_s, span.start_s + entry.length / self._dataset.info.rate_hz, shape)
@@ -157,9 +167,13 @@ class Looker:
 
     def _stills(self, entry: EpisodeEntry, camera: str) -> Taken:
         step = max(1, round(STEP_S * self._dataset.info.rate_hz)) if entry.length > _WHOLE_FRAMES else 1
-        chosen = np.arange(0, entry.length, max(step, -(-entry.length // MOST_LOOKS) if entry.length > _WHOLE_FRAMES else 1))
+        chosen = np.arange(
+            0, entry.length, max(step, -(-entry.length // MOST_LOOKS) if entry.length > _WHOLE_FRAMES else 1)
+        )
         rate = self._dataset.info.rate_hz
-        return _taken(((k / rate, _copied(self._decoded(entry, camera, int(k), 1)[0])) for k in chosen), 0.0, 0.0)
+        return _taken(
+            ((k / rate, _copied(self._decoded(entry, camera, int(k), 1)[0])) for k in chosen), 0.0, 0.0
+        )
 
     def _video(self, entry: EpisodeEntry, span: VideoSpan) -> Taken:
         rate = self._dataset.info.rate_hz
@@ -227,7 +241,12 @@ def _taken(copies: Iterator[tuple[float, Copies]], start_s: float, step: float) 
     if not taken:
         return NOTHING
     views = [c.smooth for c in taken]
-    return Taken(np.array(times) - start_s, np.stack([c.small for c in taken]), np.stack([cells(v) for v in views]), still(views))
+    return Taken(
+        np.array(times) - start_s,
+        np.stack([c.small for c in taken]),
+        np.stack([cells(v) for v in views]),
+        still(views),
+    )
 
 
 def small(image: Frames) -> Frames:
@@ -241,4 +260,8 @@ def beyond(start_s: float, stop_s: float, shape: VideoShape) -> str:
     length_s = shape.frames / shape.rate_hz if shape.frames and shape.rate_hz else np.inf
     if not start_s >= 0.0:  # NaN too
         return f"starts at {start_s:g} s"
-    return f"needs {start_s:.2f} to {stop_s:.2f} s of a file of {length_s:.2f} s" if stop_s > length_s + 1.5 / (shape.rate_hz or 1.0) else ""
+    return (
+        f"needs {start_s:.2f} to {stop_s:.2f} s of a file of {length_s:.2f} s"
+        if stop_s > length_s + 1.5 / (shape.rate_hz or 1.0)
+        else ""
+    )

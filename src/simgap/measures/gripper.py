@@ -43,7 +43,13 @@ class GripperAgreement:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"n": self.n, "plain": self.plain, "latched": self.latched, "turned": self.turned, "fault": self.fault}
+        return {
+            "n": self.n,
+            "plain": self.plain,
+            "latched": self.latched,
+            "turned": self.turned,
+            "fault": self.fault,
+        }
 
 
 def agreement(labels: NDArray[np.floating[Any]], outputs: NDArray[np.floating[Any]]) -> GripperAgreement:

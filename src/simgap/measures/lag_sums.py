@@ -31,7 +31,10 @@ class LagSums:
         Args:
             weights: how often each episode counts, ``(E,)``.
         """
-        n, a, s, aa, ss, cross = (v.sum(axis=0) if weights is None else weights @ v for v in (self.n, self.a, self.s, self.aa, self.ss, self.cross))
+        n, a, s, aa, ss, cross = (
+            v.sum(axis=0) if weights is None else weights @ v
+            for v in (self.n, self.a, self.s, self.aa, self.ss, self.cross)
+        )
         return _correlation(n, a, s, aa, ss, cross)
 
     def by_episode(self) -> Array:
@@ -83,4 +86,10 @@ def _over(top: Array, bottom: Array) -> Array:
 def _correlation(n: Array, a: Array, s: Array, aa: Array, ss: Array, cross: Array) -> Array:
     va, vs, both = aa - _over(a * a, n), ss - _over(s * s, n), cross - _over(a * s, n)
     there = (n >= 3) & (va > 1e-12 * np.maximum(aa, 1e-300)) & (vs > 1e-12 * np.maximum(ss, 1e-300))
-    return np.asarray(np.clip(np.divide(both, np.sqrt(np.maximum(va * vs, 1e-300)), out=np.zeros_like(both), where=there), -1.0, 1.0))
+    return np.asarray(
+        np.clip(
+            np.divide(both, np.sqrt(np.maximum(va * vs, 1e-300)), out=np.zeros_like(both), where=there),
+            -1.0,
+            1.0,
+        )
+    )

@@ -1,8 +1,8 @@
 """The map between what was meant and what came out: order, direction, slope, offset and reference of every dimension.
 
-Labels and the predictions of a policy on the same frames, commands and the readings of a replay, a dataset before and after
-a driver's update: where two logs of one motion differ by a convention, one map explains them on every episode, and where
-they differ by skill or by physics none does.
+Labels and the predictions of a policy on the same frames, commands and the readings of a replay, a dataset
+before and after a driver's update: where two logs of one motion differ by a convention, one map explains them
+on every episode, and where they differ by skill or by physics none does.
 """
 
 from __future__ import annotations
@@ -63,33 +63,48 @@ class DimensionFit:
         return {field: getattr(self, field) for field in self.__slots__}
 
 
-def fit_map(wanted: Sequence[Log], found: Sequence[Log], names: Sequence[str], *, longest_lag: int = 0) -> tuple[DimensionFit, ...]:
+def fit_map(
+    wanted: Sequence[Log], found: Sequence[Log], names: Sequence[str], *, longest_lag: int = 0
+) -> tuple[DimensionFit, ...]:
     """Fit the map from what was wanted to what was found, dimension by dimension.
 
     Args:
         wanted: episodes of labels, commands or the older convention, ``(T, A)`` each.
         found: the same episodes as they came out, aligned frame by frame.
         names: dimension names, in vector order of both.
-        longest_lag: frames that found may be behind wanted, for replays of a plant; 0 where both sides belong to the same instant.
+        longest_lag: frames that found may be behind wanted, for replays of a plant; 0 where both sides belong
+            to the same instant.
 
     Raises:
-        DataError: sides of different shape, another number of dimensions than names, or values that are not finite.
+        DataError: sides of different shape, another number of dimensions than names, or values that are not
+            finite.
     """
     pairs = _paired(wanted, found, len(names))
     lags = range(max(0, min(longest_lag, min(len(w) for w, _ in pairs) - 3)) + 1)
     scores = np.stack([_correlations(*_shifted(pairs, lag)) for lag in lags])  # (L, A wanted, A found)
     explained = scores**2
     order = _order(explained.max(axis=0))
-    return tuple(_fit(pairs, names, k, order[k], int(np.argmax(explained[:, order[k], k]))) for k in range(len(names)))
+    return tuple(
+        _fit(pairs, names, k, order[k], int(np.argmax(explained[:, order[k], k]))) for k in range(len(names))
+    )
 
 
 def _paired(wanted: Sequence[Log], found: Sequence[Log], width: int) -> list[tuple[Array, Array]]:
     if len(wanted) != len(found) or not wanted:
-        raise DataError(f"{len(wanted)} episodes were wanted and {len(found)} found; give the same ones on both sides, at least one")
-    pairs = [(np.asarray(w, dtype=np.float64), np.asarray(f, dtype=np.float64)) for w, f in zip(wanted, found, strict=True)]
+        raise DataError(
+            f"{len(wanted)} episodes were wanted and {len(found)} found; give the same ones on both sides, at"
+            " least one"
+        )
+    pairs = [
+        (np.asarray(w, dtype=np.float64), np.asarray(f, dtype=np.float64))
+        for w, f in zip(wanted, found, strict=True)
+    ]
     for k, (w, f) in enumerate(pairs):
         if w.shape != f.shape or w.ndim != 2 or w.shape[1] != width:
-            raise DataError(f"episode {k} was wanted as {w.shape} and found as {f.shape}; expected (T, {width}) on both sides, frame by frame")
+            raise DataError(
+                f"episode {k} was wanted as {w.shape} and found as {f.shape}; expected (T, {width}) on both"
+                " sides, frame by frame"
+            )
         if not (np.isfinite(w).all() and np.isfinite(f).all()):
             raise DataError(f"episode {k} holds NaN or infinity; drop these frames on both sides")
     return pairs
@@ -119,7 +134,10 @@ def _order(explained: Array) -> list[int]:
     best = dict(zip(found.tolist(), wanted.tolist(), strict=True))
     order = list(range(size))
     moved = [k for k in range(size) if best[k] != k]
-    if moved and all(explained[best[k], k] >= _SAME and 1.0 - explained[k, k] > _CLEARLY * (1.0 - explained[best[k], k]) for k in _moving(moved, explained)):
+    if moved and all(
+        explained[best[k], k] >= _SAME and 1.0 - explained[k, k] > _CLEARLY * (1.0 - explained[best[k], k])
+        for k in _moving(moved, explained)
+    ):
         for k in moved:
             order[k] = best[k]
     return order
@@ -130,7 +148,9 @@ def _moving(moved: list[int], explained: Array) -> list[int]:
     return [k for k in moved if explained[:, k].max() > 0.05]
 
 
-def _fit(pairs: Sequence[tuple[Array, Array]], names: Sequence[str], k: int, source: int, lag: int) -> DimensionFit:
+def _fit(
+    pairs: Sequence[tuple[Array, Array]], names: Sequence[str], k: int, source: int, lag: int
+) -> DimensionFit:
     w, f = (v[:, column] for v, column in zip(_shifted(pairs, lag), (source, k), strict=True))
     spread = float(np.ptp(w))
     plain = DimensionFit(name=names[k], source=names[source], n=len(w), lag_frames=lag, wanted_range=spread)

@@ -1,7 +1,8 @@
 """Has a policy kept its teacher's ways of doing a task apart, averaged them, or forgotten all but one?
 
-The census is told apart from the success rate: a policy that always takes one way can succeed always, one that averages
-two ways drives into what lies between them. Everything is measured beside the teacher, on an axis fitted to its own traces.
+The census is told apart from the success rate: a policy that always takes one way can succeed always, one
+that averages two ways drives into what lies between them. Everything is measured beside the teacher, on an
+axis fitted to its own traces.
 """
 
 from __future__ import annotations
@@ -83,22 +84,33 @@ def axis_of(positions: Sequence[Array], taken: Sequence[str]) -> ModeAxis:
     """
     names = [name for name, n in Counter(taken).most_common() if name and n > 1]
     if len(names) < 2:
-        raise UsageError(f"ways {dict(Counter(taken))}: expected at least two ways with two traces each; record more of the teacher")
+        raise UsageError(
+            f"ways {dict(Counter(taken))}: expected at least two ways with two traces each; record more of"
+            " the teacher"
+        )
     rows = np.stack([phases(p) for p in positions])
     kept = sorted(names[:2])
     first, second = (rows[[t == name for t in taken]] for name in kept)
     gap = second.mean(axis=0) - first.mean(axis=0)
     size = np.linalg.norm(gap, axis=1)
     unit = gap / np.where(size > 0, size, 1.0)[:, None]
-    spread = np.sqrt(sum(np.einsum("npd,pd->np", side - side.mean(axis=0), unit).var(axis=0) for side in (first, second)) / 2)
+    spread = np.sqrt(
+        sum(np.einsum("npd,pd->np", side - side.mean(axis=0), unit).var(axis=0) for side in (first, second))
+        / 2
+    )
     phase = int(np.argmax(size / (spread + 1e-3 * size.max() + 1e-12)))
     if size[phase] <= 0:
-        raise UsageError(f"the ways {kept[0]!r} and {kept[1]!r} do not differ in these traces; give positions that show them")
+        raise UsageError(
+            f"the ways {kept[0]!r} and {kept[1]!r} do not differ in these traces; give positions that show"
+            " them"
+        )
     middle = (first.mean(axis=0)[phase] + second.mean(axis=0)[phase]) / 2
     return ModeAxis(phase=phase, direction=unit[phase], middle=middle, half_gap=float(size[phase]) / 2)
 
 
-def census(taken: Sequence[str], known: Sequence[str], rng: np.random.Generator) -> tuple[dict[str, int], Quantity]:
+def census(
+    taken: Sequence[str], known: Sequence[str], rng: np.random.Generator
+) -> tuple[dict[str, int], Quantity]:
     """Count ways, and say how evenly the known ones are used: 0 one only, 1 all alike.
 
     Raises:
@@ -108,7 +120,9 @@ def census(taken: Sequence[str], known: Sequence[str], rng: np.random.Generator)
     strange = sorted(set(counts) - set(known))
     if strange:
         raise UsageError(f"ways {strange} are none of {list(known)}; give the env's own list of modes")
-    return {name: counts[name] for name in known}, class_entropy([counts[name] for name in known], len(known), rng=rng)
+    return {name: counts[name] for name in known}, class_entropy(
+        [counts[name] for name in known], len(known), rng=rng
+    )
 
 
 def blend_index(along: Array) -> float | None:
@@ -119,8 +133,9 @@ def blend_index(along: Array) -> float | None:
 def check_modes(policy: Ways, teacher: Ways, known: Sequence[str], rng: np.random.Generator) -> CheckResult:
     """Say whether a policy lost or averaged its teacher's ways. Two signs of four are needed, each beyond its noise.
 
-    Signs: entropy of the ways below half the teacher's; more than .3 of rollouts between two ways; two modes not shown where the
-    teacher's are (Hartigan's dip); stands longer than nearly all of the teacher's. A teacher with one way has nothing to lose.
+    Signs: entropy of the ways below half the teacher's; more than .3 of rollouts between two ways; two modes
+    not shown where the teacher's are (Hartigan's dip); stands longer than nearly all of the teacher's. A
+    teacher with one way has nothing to lose.
 
     Args:
         policy: its rollouts of one context.
@@ -128,12 +143,28 @@ def check_modes(policy: Ways, teacher: Ways, known: Sequence[str], rng: np.rando
         known: the env's modes.
         rng: of the dip tests and intervals.
     """
-    fields: dict[str, Any] = {"family": Family.POLICY, "name": "ways of doing the task", "n": len(policy.taken), "statistic": "two signs of four"}
+    fields: dict[str, Any] = {
+        "family": Family.POLICY,
+        "name": "ways of doing the task",
+        "n": len(policy.taken),
+        "statistic": "two signs of four",
+    }
     if min(len(policy.along), len(teacher.along)) < FEWEST:
-        text = f"{len(policy.along)} rollouts of the policy and {len(teacher.along)} of the teacher; {FEWEST} of each are needed."
-        return CheckResult(**fields, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=max(0, FEWEST - len(policy.along)))
+        text = (
+            f"{len(policy.along)} rollouts of the policy and {len(teacher.along)} of the teacher; {FEWEST} of"
+            " each are needed."
+        )
+        return CheckResult(
+            **fields,
+            verdict=Verdict.CANNOT_TELL,
+            sentence=text,
+            more_trials=max(0, FEWEST - len(policy.along)),
+        )
     (ours, mine), (theirs, reference) = (census(w.taken, known, rng) for w in (policy, teacher))
-    dips = {name: dip_test(w.along, rng=rng, draws=500).test.p_value for name, w in (("policy", policy), ("teacher", teacher))}
+    dips = {
+        name: dip_test(w.along, rng=rng, draws=500).test.p_value
+        for name, w in (("policy", policy), ("teacher", teacher))
+    }
     numbers: dict[str, Any] = {
         "census": {"policy": ours, "teacher": theirs},
         "entropy": {"policy": mine.point, "teacher": reference.point},
@@ -151,20 +182,37 @@ def check_modes(policy: Ways, teacher: Ways, known: Sequence[str], rng: np.rando
         text = f"It keeps the teacher's ways ({_counted(ours)}; teacher {_counted(theirs)}); {success}."
         return CheckResult(**fields, verdict=Verdict.OK, sentence=text, numbers=numbers)
     how = (
-        "it averages them" if "blend" in signs else f"it always goes {max(ours, key=lambda k: ours[k])}" if "entropy" in signs else "it does not commit to one"
+        "it averages them"
+        if "blend" in signs
+        else (
+            f"it always goes {max(ours, key=lambda k: ours[k])}"
+            if "entropy" in signs
+            else "it does not commit to one"
+        )
     )
-    text = f"The teacher has several ways ({_counted(theirs)}) and the policy lost them: {how} ({_counted(ours)}; signs: {', '.join(signs)}); {success}."
+    text = (
+        f"The teacher has several ways ({_counted(theirs)}) and the policy lost them: {how}"
+        f" ({_counted(ours)}; signs: {', '.join(signs)}); {success}."
+    )
     return CheckResult(**fields, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, numbers=numbers)
 
 
-def _signs(policy: Ways, teacher: Ways, mine: Quantity, reference: Quantity, numbers: Mapping[str, Any]) -> list[str]:
+def _signs(
+    policy: Ways, teacher: Ways, mine: Quantity, reference: Quantity, numbers: Mapping[str, Any]
+) -> list[str]:
     signs = []
-    # The upper end: a few rollouts of one way by chance are no lost way. With no way taken at all there is no census, and the blend speaks.
+    # The upper end: a few rollouts of one way by chance are no lost way. With no way taken at all there is no
+    # census, and the blend speaks.
     if mine.high is not None and reference.point is not None and mine.high < EVEN * reference.point:
         signs.append("entropy")
     between = wilson(int((np.abs(policy.along) < BETWEEN).sum()), len(policy.along))
     own = blend_index(teacher.along) or 0.0
-    if between.point is not None and between.low is not None and between.point > BLENDED and between.low > own:
+    if (
+        between.point is not None
+        and between.low is not None
+        and between.point > BLENDED
+        and between.low > own
+    ):
         signs.append("blend")
     p = numbers["dip_p"]["policy"]
     if p is not None and p >= SIGNIFICANT:
@@ -172,7 +220,10 @@ def _signs(policy: Ways, teacher: Ways, mine: Quantity, reference: Quantity, num
     if len(policy.longest_freeze_s) and len(teacher.longest_freeze_s):
         bound = float(np.quantile(teacher.longest_freeze_s, 0.99))
         beyond = int((policy.longest_freeze_s > bound).sum())
-        if beyond and binomtest(beyond, len(policy.longest_freeze_s), 0.05, alternative="greater").pvalue < STUCK:
+        if (
+            beyond
+            and binomtest(beyond, len(policy.longest_freeze_s), 0.05, alternative="greater").pvalue < STUCK
+        ):
             signs.append("freeze")
     return signs
 

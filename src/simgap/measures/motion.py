@@ -1,7 +1,8 @@
 """How smoothly something moved: measures of one trace, each with its reference behaviour.
 
-None of them knows whether the task was done, and each is blind to something: SPARC to jitter above its cut-off, jerk to where
-the jitter is, a freeze share to a detour. They are read together, beside the teacher's (:mod:`simgap.measures.smoothness`).
+None of them knows whether the task was done, and each is blind to something: SPARC to jitter above its
+cut-off, jerk to where the jitter is, a freeze share to a detour. They are read together, beside the teacher's
+(:mod:`simgap.measures.smoothness`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def speed(position: Array, rate_hz: float) -> Array:
         rate_hz: samples a second.
     """
     if position.ndim != 2 or not np.all(np.isfinite(position)) or rate_hz <= 0:
-        raise UsageError(f"positions of shape {position.shape} at {rate_hz} Hz: expected finite rows, one a sample, and a rate above 0")
+        raise UsageError(
+            f"positions of shape {position.shape} at {rate_hz} Hz: expected finite rows, one a sample, and a"
+            " rate above 0"
+        )
     value: Array = np.linalg.norm(np.diff(position, axis=0), axis=1) * rate_hz
     return value
 
@@ -46,8 +50,8 @@ def longest_freeze_s(speeds: Array, still: float, rate_hz: float) -> float | Non
 def sparc(speeds: Array, rate_hz: float) -> float | None:
     """Return the spectral arc length of a speed profile: about -1.4 for one minimum-jerk reach, lower the less smooth.
 
-    Unchanged by amplitude, nearly unchanged by duration. Blind to jitter above 10 Hz and to white jitter at high sampling rates. None for
-    fewer than four samples or no motion.
+    Unchanged by amplitude, nearly unchanged by duration. Blind to jitter above 10 Hz and to white jitter at
+    high sampling rates. None for fewer than four samples or no motion.
 
     Source: Balasubramanian, Melendez-Calderon, Roby-Brami and Burdet, J. NeuroEng. Rehabil. 12 (2015) 112.
     """
@@ -70,8 +74,9 @@ def sparc(speeds: Array, rate_hz: float) -> float | None:
 def log_dimensionless_jerk(speeds: Array, rate_hz: float) -> float | None:
     """Return ``-ln(T^3 / v_peak^2 * integral of (d2v/dt2)^2)``: -5.32 for a minimum-jerk reach, lower the less smooth.
 
-    Unchanged by amplitude and by playing the same samples faster or slower. None for fewer than four samples, no motion, or a constant
-    speed, whose jerk is 0. For minimum jerk over T and distance D the integral is ``720 D^2 / T^5`` and the peak ``1.875 D / T``: ln 204.8.
+    Unchanged by amplitude and by playing the same samples faster or slower. None for fewer than four samples,
+    no motion, or a constant speed, whose jerk is 0. For minimum jerk over T and distance D the integral is
+    ``720 D^2 / T^5`` and the peak ``1.875 D / T``: ln 204.8.
 
     Source: Balasubramanian et al. 2015; Hogan and Sternad, J. Mot. Behav. 41 (2009) 529-534.
     """
@@ -101,7 +106,8 @@ def seams(age: Array) -> NDArray[np.bool_]:
 def seam_jump(action: Array, at: NDArray[np.bool_]) -> float | None:
     """Return how much larger the step between actions is where chunks meet than within them: ratio of the medians, 1 without a jump.
 
-    None with fewer than three steps of either kind (a chunk every step, an ensemble, one long chunk), or where actions rest within chunks.
+    None with fewer than three steps of either kind (a chunk every step, an ensemble, one long chunk), or
+    where actions rest within chunks.
 
     Args:
         action: ``(T, A)`` what was sent, in comparable units.

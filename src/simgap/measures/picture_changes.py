@@ -1,9 +1,10 @@
 """Where a series of still pictures, one per episode, becomes another one: between which episodes, and how surely.
 
-Each pixel is ranked over the episodes, so that one that always differs a little counts as much as one that differs much; the split
-at which most pixels change sides is compared with what the same pictures give in any other order (permutation). A split counts only
-if it tells the episodes of both sides apart: each picture is put between the medians of the two sides, which are made without that
-picture, and has to lie on its own side. Where few episodes, or few on one side, make no order rare, the split has to be the clearer.
+Each pixel is ranked over the episodes, so that one that always differs a little counts as much as one that
+differs much; the split at which most pixels change sides is compared with what the same pictures give in any
+other order (permutation). A split counts only if it tells the episodes of both sides apart: each picture is
+put between the medians of the two sides, which are made without that picture, and has to lie on its own side.
+Where few episodes, or few on one side, make no order rare, the split has to be the clearer.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def colours_of(pictures: Pictures, resting: NDArray[np.bool_]) -> Series:
     side = max(1, pictures.shape[1] // _CELL_ROWS)
     rows, columns = pictures.shape[1] // side, pictures.shape[2] // side
     weights = resting[:, : rows * side, : columns * side, None].astype(np.float32)
-    parts = (pictures[:, : rows * side, : columns * side] * weights, np.broadcast_to(weights, (*weights.shape[:3], 3)))
+    parts = (
+        pictures[:, : rows * side, : columns * side] * weights,
+        np.broadcast_to(weights, (*weights.shape[:3], 3)),
+    )
     sums, counts = (p.reshape(len(pictures), rows, side, columns, side, 3).sum(axis=(2, 4)) for p in parts)
     known = counts >= 0.5 * side * side
     means = np.where(known, sums / np.maximum(counts, 1.0), 0.0)
@@ -124,7 +128,11 @@ def find_splits(series: Series, rng: np.random.Generator) -> list[Split]:
     _segment(_ranks(values), 0, count, _DEEP, rng, borders)
     found: list[Split] = []
     for start, at, stop in _runs(borders, count):
-        if is_clear(sides_of(values[start:stop], there[start:stop], at - start), at - start, strict=borders[at] > ALPHA):
+        if is_clear(
+            sides_of(values[start:stop], there[start:stop], at - start),
+            at - start,
+            strict=borders[at] > ALPHA,
+        ):
             found.append(Split(start=start, at=at, stop=stop, p=borders[at]))
     return found
 
@@ -135,7 +143,9 @@ def _runs(borders: Iterable[int], count: int) -> list[tuple[int, int, int]]:
     return list(zip(edges, edges[1:], edges[2:], strict=False))
 
 
-def _segment(ranks: Array, start: int, stop: int, deep: int, rng: np.random.Generator, borders: dict[int, float]) -> None:
+def _segment(
+    ranks: Array, start: int, stop: int, deep: int, rng: np.random.Generator, borders: dict[int, float]
+) -> None:
     """Split a run where its pictures change most, and then both parts."""
     count = stop - start
     if deep == 0 or count < 2 * LEAST:
@@ -143,7 +153,9 @@ def _segment(ranks: Array, start: int, stop: int, deep: int, rng: np.random.Gene
     part = _centred(ranks[start:stop])
     scores = _scores(part)
     at = int(np.argmax(scores))
-    beaten = sum(float(_scores(part[rng.permutation(count)]).max()) >= scores[at] - 1e-9 for _ in range(SHUFFLES))
+    beaten = sum(
+        float(_scores(part[rng.permutation(count)]).max()) >= scores[at] - 1e-9 for _ in range(SHUFFLES)
+    )
     p = float((1 + beaten) / (1 + SHUFFLES))
     if p > ALPHA and (count < SUREST or len(ranks) > count):
         return
@@ -196,7 +208,11 @@ def sides_of(pictures: Pictures, known: NDArray[np.bool_], at: int) -> Array:
         before, after = (_median(masked[side][kept[side]]) for side in halves)
         apart = np.clip(after - before, -_CAP, _CAP)
         apart[~np.isfinite(apart) | (np.abs(apart) < _STEP / 2)] = 0.0
-        within = _median(np.concatenate([np.abs(masked[s][kept[s]] - m) for s, m in zip(halves, (before, after), strict=True)]))
+        within = _median(
+            np.concatenate(
+                [np.abs(masked[s][kept[s]] - m) for s, m in zip(halves, (before, after), strict=True)]
+            )
+        )
         trust = np.abs(apart) / (np.where(np.isfinite(within), within, np.inf) + _STEP / 2)
         middle = 0.5 * (after + before)
         for k in np.flatnonzero(folds == fold):
@@ -241,7 +257,15 @@ def is_steady(colours: Series, at: int) -> bool:
         usable = known.all(axis=0) & (values > _DARK).all(axis=0)
         if not usable.any():
             return False
-        off = np.log(values / np.maximum(np.median(values, axis=0), 1e-6), where=usable, out=np.full(values.shape, np.nan, np.float32))
-        if any(float(np.abs(_median(off[:, k::3].T)).max()) > _STEADY for k in range(3) if bool(np.asarray(usable)[k::3].any())):
+        off = np.log(
+            values / np.maximum(np.median(values, axis=0), 1e-6),
+            where=usable,
+            out=np.full(values.shape, np.nan, np.float32),
+        )
+        if any(
+            float(np.abs(_median(off[:, k::3].T)).max()) > _STEADY
+            for k in range(3)
+            if bool(np.asarray(usable)[k::3].any())
+        ):
             return False
     return True

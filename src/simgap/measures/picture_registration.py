@@ -1,7 +1,8 @@
 """How one still picture lies over another: a shift, a turn and a zoom, found to a fraction of a pixel whatever the light does.
 
-Phase correlation of blurred pictures gives the shift to start from; Gauss-Newton steps on the normalised pictures then fit a
-similarity. Pixels far off, such as an object that lies elsewhere, are weighed down (Tukey's biweight).
+Phase correlation of blurred pictures gives the shift to start from; Gauss-Newton steps on the normalised
+pictures then fit a similarity. Pixels far off, such as an object that lies elsewhere, are weighed down
+(Tukey's biweight).
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def register(reference: Array, picture: Array, weight: Array | None = None) -> R
                 best, likeness = pose, now
         if likeness > _ENOUGH:
             break
-    return Registered(float(best[0]), float(best[1]), float(np.rad2deg(best[2])), float(np.exp(best[3])), likeness)
+    return Registered(
+        float(best[0]), float(best[1]), float(np.rad2deg(best[2])), float(np.exp(best[3])), likeness
+    )
 
 
 def _fitted(reference: Array, picture: Array, weights: Array, turn_deg: float, free: int, peak: int) -> Array:
@@ -102,7 +105,10 @@ def _warped(picture: Array, pose: Array) -> Array:
     x, y = _grid(picture.shape)
     scale = np.exp(pose[3])
     c, s = scale * np.cos(pose[2]), scale * np.sin(pose[2])
-    at = [s * x + c * y + pose[1] + (picture.shape[0] - 1) / 2, c * x - s * y + pose[0] + (picture.shape[1] - 1) / 2]
+    at = [
+        s * x + c * y + pose[1] + (picture.shape[0] - 1) / 2,
+        c * x - s * y + pose[0] + (picture.shape[1] - 1) / 2,
+    ]
     return np.asarray(ndimage.map_coordinates(picture, at, order=1, cval=np.nan)) if pose.any() else picture
 
 

@@ -32,7 +32,9 @@ _SLOPE = 0.05
 """Largest share by which a slope of 1 may be off."""
 
 
-def inert_features(features: Mapping[str, str | None], modes: Mapping[str, str], stored: Mapping[str, set[str]]) -> dict[str, str]:
+def inert_features(
+    features: Mapping[str, str | None], modes: Mapping[str, str], stored: Mapping[str, set[str]]
+) -> dict[str, str]:
     """Return the features a scaler silently passes through, with what is missing.
 
     Args:
@@ -45,13 +47,17 @@ def inert_features(features: Mapping[str, str | None], modes: Mapping[str, str],
         needed = NEEDS.get(str(modes.get(str(kind), "IDENTITY")), ())
         missing = [n for n in needed if n not in stored.get(name, set())]
         if missing:
-            inert[name] = f"no {' and '.join(missing)} stored" if name in stored else "no statistics under this name"
+            inert[name] = (
+                f"no {' and '.join(missing)} stored" if name in stored else "no statistics under this name"
+            )
     return inert
 
 
 def _result(verdict: Verdict, sentence: str, **fields: Any) -> CheckResult:
     cause = Cause.DATA if verdict is Verdict.BROKEN else Cause.NONE
-    return CheckResult(family=Family.REPLAY, name="normalisation", verdict=verdict, sentence=sentence, cause=cause, **fields)
+    return CheckResult(
+        family=Family.REPLAY, name="normalisation", verdict=verdict, sentence=sentence, cause=cause, **fields
+    )
 
 
 def check_inert(transform: Transform, names: Sequence[str], probe: Array) -> CheckResult:
@@ -66,7 +72,12 @@ def check_inert(transform: Transform, names: Sequence[str], probe: Array) -> Che
     same = [n for k, n in enumerate(names) if np.array_equal(out[:, k], probe[:, k])]
     numbers = {"unchanged": same}
     if same:
-        return _result(Verdict.BROKEN, f"Normalisation is inert for {', '.join(same)}: values come back as they went in.", n=len(probe), numbers=numbers)
+        return _result(
+            Verdict.BROKEN,
+            f"Normalisation is inert for {', '.join(same)}: values come back as they went in.",
+            n=len(probe),
+            numbers=numbers,
+        )
     return _result(Verdict.OK, "Normalisation changes every dimension.", n=len(probe), numbers=numbers)
 
 
@@ -80,15 +91,27 @@ def check_same_scaling(train: Transform, run: Transform, names: Sequence[str], p
         probe: ``(N, D)`` values, constant dimensions at their constant.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        difference = np.abs(np.asarray(train(probe), dtype=np.float64) - np.asarray(run(probe), dtype=np.float64)).max(axis=0)
+        difference = np.abs(
+            np.asarray(train(probe), dtype=np.float64) - np.asarray(run(probe), dtype=np.float64)
+        ).max(axis=0)
     bad = {n: float(d) for n, d in zip(names, difference, strict=True) if not d <= _AGREE}
     broken = [n for n, d in bad.items() if not np.isfinite(d)]
     numbers = {"difference": {n: d if np.isfinite(d) else None for n, d in bad.items()}, "not_finite": broken}
     if bad:
         worst = ", ".join(f"{n} ({'NaN' if n in broken else f'{d:.3g}'})" for n, d in bad.items())
         text = f"Training and run time scale differently in {worst}."
-        return _result(Verdict.BROKEN, text + (" Never send these to a robot." if broken else ""), numbers=numbers, n=len(probe))
-    return _result(Verdict.OK, f"Training and run time scale alike to {difference.max():.1g}.", numbers=numbers, n=len(probe))
+        return _result(
+            Verdict.BROKEN,
+            text + (" Never send these to a robot." if broken else ""),
+            numbers=numbers,
+            n=len(probe),
+        )
+    return _result(
+        Verdict.OK,
+        f"Training and run time scale alike to {difference.max():.1g}.",
+        numbers=numbers,
+        n=len(probe),
+    )
 
 
 def check_round_trip(forward: Transform, back: Transform, names: Sequence[str], probe: Array) -> CheckResult:
@@ -100,8 +123,18 @@ def check_round_trip(forward: Transform, back: Transform, names: Sequence[str], 
     numbers = {"error": {n: e if np.isfinite(e) else None for n, e in bad.items()}}
     if bad:
         parts = ", ".join(f"{n} (off by {e:.3g})" for n, e in bad.items())
-        return _result(Verdict.BROKEN, f"Scaling has no inverse in {parts}: what goes in does not come back.", value=float(np.max(error)), numbers=numbers)
-    return _result(Verdict.OK, f"Scaling and scaling back return every value to {error.max():.1g}.", value=float(error.max()), numbers=numbers)
+        return _result(
+            Verdict.BROKEN,
+            f"Scaling has no inverse in {parts}: what goes in does not come back.",
+            value=float(np.max(error)),
+            numbers=numbers,
+        )
+    return _result(
+        Verdict.OK,
+        f"Scaling and scaling back return every value to {error.max():.1g}.",
+        value=float(error.max()),
+        numbers=numbers,
+    )
 
 
 def fit_slopes(labels: Array, values: Array) -> Array:
@@ -111,13 +144,20 @@ def fit_slopes(labels: Array, values: Array) -> Array:
     return np.asarray(np.where(power > 0, (x * y).sum(axis=0) / np.where(power > 0, power, 1.0), np.nan))
 
 
-def check_key(normalised: Array, labels: Array, ranges: Mapping[str, tuple[Array, Array]], used: str, names: Sequence[str]) -> CheckResult:
+def check_key(
+    normalised: Array,
+    labels: Array,
+    ranges: Mapping[str, tuple[Array, Array]],
+    used: str,
+    names: Sequence[str],
+) -> CheckResult:
     """Find the statistics a policy was trained with: un-normalised predictions must have slope 1 on the labels.
 
     Args:
         normalised: ``(N, D)`` predictions on training frames, in [-1, 1].
         labels: ``(N, D)`` recorded actions of those frames.
-        ranges: key -> ``(low, high)`` of its statistics, ``(D,)`` each; equal ends leave a dimension as it is.
+        ranges: key -> ``(low, high)`` of its statistics, ``(D,)`` each; equal ends leave a dimension as it
+            is.
         used: the key in use.
         names: dimensions.
     """
@@ -131,18 +171,31 @@ def check_key(normalised: Array, labels: Array, ranges: Mapping[str, tuple[Array
     best = min(misfit, key=misfit.__getitem__)
     slope = slopes[used]
     off = {n: float(s) for n, s in zip(names, slope, strict=True) if np.isfinite(s) and abs(s - 1.0) > _SLOPE}
-    numbers = {"slopes": {k: dict(zip(names, v.tolist(), strict=True)) for k, v in slopes.items()}, "misfit": misfit, "best": best}
+    numbers = {
+        "slopes": {k: dict(zip(names, v.tolist(), strict=True)) for k, v in slopes.items()},
+        "misfit": misfit,
+        "best": best,
+    }
     if off and best != used:
         parts = ", ".join(f"{n} {s:.2f}" for n, s in off.items())
-        text = f"Actions are un-normalised with the statistics of {used!r}: slopes on the labels are {parts} instead of 1; those of {best!r} fit."
+        text = (
+            f"Actions are un-normalised with the statistics of {used!r}: slopes on the labels are {parts}"
+            f" instead of 1; those of {best!r} fit."
+        )
         return _result(Verdict.BROKEN, text, n=len(labels), numbers=numbers)
     if off:
-        text = f"No key fits the labels; the nearest is {best!r} with slopes {slopes[best].round(2).tolist()}."
+        text = (
+            f"No key fits the labels; the nearest is {best!r} with slopes {slopes[best].round(2).tolist()}."
+        )
         return _result(Verdict.CANNOT_TELL, text, n=len(labels), numbers=numbers)
-    return _result(Verdict.OK, f"The statistics of {used!r} give slope 1 on the labels.", n=len(labels), numbers=numbers)
+    return _result(
+        Verdict.OK, f"The statistics of {used!r} give slope 1 on the labels.", n=len(labels), numbers=numbers
+    )
 
 
-def check_targets(mean: Array, std: Array, raw: Array, transformed: Array, names: Sequence[str]) -> CheckResult:
+def check_targets(
+    mean: Array, std: Array, raw: Array, transformed: Array, names: Sequence[str]
+) -> CheckResult:
     """Say whether statistics are those of the transformed targets (deltas) or of the raw column.
 
     Args:
@@ -155,26 +208,43 @@ def check_targets(mean: Array, std: Array, raw: Array, transformed: Array, names
 
     def distance(values: Array) -> Array:
         spread = np.where(values.std(axis=0) > 0, values.std(axis=0), 1.0)
-        return np.asarray(np.abs(mean - values.mean(axis=0)) / spread + np.abs(np.log(np.maximum(std, 1e-12) / spread)))
+        return np.asarray(
+            np.abs(mean - values.mean(axis=0)) / spread + np.abs(np.log(np.maximum(std, 1e-12) / spread))
+        )
 
     own, other = distance(transformed), distance(raw)
     wrong = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 >= b]
     unknown = [n for n, a, b in zip(names, own, other, strict=True) if a > 0.5 and b > 0.5]
     scale = np.where(std > 0, std, 1.0)
     normalised = (transformed - mean) / scale
-    numbers = {"normalised_mean": normalised.mean(axis=0).tolist(), "normalised_std": normalised.std(axis=0).tolist(), "raw": wrong, "neither": unknown}
+    numbers = {
+        "normalised_mean": normalised.mean(axis=0).tolist(),
+        "normalised_std": normalised.std(axis=0).tolist(),
+        "raw": wrong,
+        "neither": unknown,
+    }
     if wrong:
         k = names.index(wrong[0])
-        text = f"The statistics of {', '.join(wrong)} are those of the recorded column, but the network learns transformed targets: "
-        text += f"they would be at {normalised[:, k].mean():.1f} with a spread of {normalised[:, k].std():.2g} instead of 0 and 1."
+        text = (
+            f"The statistics of {', '.join(wrong)} are those of the recorded column, but the network learns"
+            " transformed targets: "
+        )
+        text += (
+            f"they would be at {normalised[:, k].mean():.1f} with a spread of {normalised[:, k].std():.2g}"
+            " instead of 0 and 1."
+        )
         return _result(Verdict.BROKEN, text, n=len(raw), numbers=numbers)
     if unknown:
         text = f"The statistics of {', '.join(unknown)} fit neither the recorded column nor the targets."
         return _result(Verdict.CANNOT_TELL, text, n=len(raw), numbers=numbers)
-    return _result(Verdict.OK, "The statistics are those of the targets the network learns.", n=len(raw), numbers=numbers)
+    return _result(
+        Verdict.OK, "The statistics are those of the targets the network learns.", n=len(raw), numbers=numbers
+    )
 
 
-def check_departures(normaliser_still: Mapping[str, float], names: Sequence[str], live: Array, slack: Array) -> CheckResult:
+def check_departures(
+    normaliser_still: Mapping[str, float], names: Sequence[str], live: Array, slack: Array
+) -> CheckResult:
     """Flag run-time values that leave what training knew as a constant.
 
     Args:
@@ -192,9 +262,17 @@ def check_departures(normaliser_still: Mapping[str, float], names: Sequence[str]
     numbers = {"departure": left, "constants": dict(normaliser_still)}
     if left:
         parts = ", ".join(f"{n} by {d:.3g}" for n, d in left.items())
-        text = f"Dimensions that never moved in training move now: {parts}; the policy cannot know what that means."
+        text = (
+            f"Dimensions that never moved in training move now: {parts}; the policy cannot know what that"
+            " means."
+        )
         return _result(Verdict.BROKEN, text, n=len(live), numbers=numbers)
-    return _result(Verdict.OK, f"{len(normaliser_still)} dimensions were constant in training and still are.", n=len(live), numbers=numbers)
+    return _result(
+        Verdict.OK,
+        f"{len(normaliser_still)} dimensions were constant in training and still are.",
+        n=len(live),
+        numbers=numbers,
+    )
 
 
 def circular_std(angle: Array, turn: float) -> float:
@@ -218,4 +296,8 @@ def same_rules(sources: Mapping[str, set[str]], mode: str) -> dict[str, list[str
         sources: source -> names of its stored statistics.
         mode: key of :data:`NEEDS`.
     """
-    return {name: missing for name, stored in sources.items() if (missing := [n for n in NEEDS[mode] if n not in stored])}
+    return {
+        name: missing
+        for name, stored in sources.items()
+        if (missing := [n for n in NEEDS[mode] if n not in stored])
+    }

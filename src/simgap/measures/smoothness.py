@@ -1,9 +1,10 @@
 """Does a policy move as its teacher does? Freezes, jumps where chunks meet, jerk and detours, all beside the teacher's own traces.
 
-A number alone says nothing here: a teacher that waits for a gripper freezes too. A measure speaks only if the policy's episodes rank
-worse than the teacher's, its median lies beyond nearly all of them, *and* the difference is one that could be felt. Only successful
-episodes are compared where there are enough, and none beyond the teacher's longest: a failed episode stands still until the horizon,
-and every measure would only repeat that it failed.
+A number alone says nothing here: a teacher that waits for a gripper freezes too. A measure speaks only if the
+policy's episodes rank worse than the teacher's, its median lies beyond nearly all of them, *and* the
+difference is one that could be felt. Only successful episodes are compared where there are enough, and none
+beyond the teacher's longest: a failed episode stands still until the horizon, and every measure would only
+repeat that it failed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ from simgap.measures.motion import (
 from simgap.rollouts.record import RolloutRecord
 from simgap.statistics import holm
 
-__all__ = ["MEASURES", "Ruler", "Trace", "check_smoothness", "disagreement_by_age", "measure", "ruler_of", "trace_of"]
+__all__ = [
+    "MEASURES",
+    "Ruler",
+    "Trace",
+    "check_smoothness",
+    "disagreement_by_age",
+    "measure",
+    "ruler_of",
+    "trace_of",
+]
 
 STILL = 0.05
 """Share of the teacher's median speed below which something stands still."""
@@ -72,12 +82,36 @@ class _Measure:
 
 
 MEASURES: Mapping[str, _Measure] = {
-    "freeze_share": _Measure(what="share of time standing still", worse=1, least=0.05, cause=Cause.POLICY, reading="it stands still where the teacher moves"),
-    "longest_freeze_s": _Measure(what="longest stand, s", worse=1, least=0.2, cause=Cause.POLICY, reading="it gets stuck"),
-    "seam_jump": _Measure(what="step where chunks meet over step within", worse=1, least=0.5, cause=Cause.EXECUTION, reading="it jumps where chunks meet"),
-    "sparc": _Measure(what="spectral arc length", worse=-1, least=0.15, cause=Cause.POLICY, reading="its motion is broken into pieces"),
-    "log_dimensionless_jerk": _Measure(what="log dimensionless jerk", worse=-1, least=0.5, cause=Cause.POLICY, reading="it jitters"),
-    "path_ratio": _Measure(what="way over distance", worse=1, least=0.1, cause=Cause.POLICY, reading="it takes detours"),
+    "freeze_share": _Measure(
+        what="share of time standing still",
+        worse=1,
+        least=0.05,
+        cause=Cause.POLICY,
+        reading="it stands still where the teacher moves",
+    ),
+    "longest_freeze_s": _Measure(
+        what="longest stand, s", worse=1, least=0.2, cause=Cause.POLICY, reading="it gets stuck"
+    ),
+    "seam_jump": _Measure(
+        what="step where chunks meet over step within",
+        worse=1,
+        least=0.5,
+        cause=Cause.EXECUTION,
+        reading="it jumps where chunks meet",
+    ),
+    "sparc": _Measure(
+        what="spectral arc length",
+        worse=-1,
+        least=0.15,
+        cause=Cause.POLICY,
+        reading="its motion is broken into pieces",
+    ),
+    "log_dimensionless_jerk": _Measure(
+        what="log dimensionless jerk", worse=-1, least=0.5, cause=Cause.POLICY, reading="it jitters"
+    ),
+    "path_ratio": _Measure(
+        what="way over distance", worse=1, least=0.1, cause=Cause.POLICY, reading="it takes detours"
+    ),
 }
 
 
@@ -95,7 +129,9 @@ def trace_of(record: RolloutRecord, state_spec: VectorSpec, action_spec: VectorS
     """Return a rollout's motion; grippers are left out, whose closing is no motion of the arm."""
 
     def scaled(rows: Any, spec: VectorSpec) -> Array:
-        low, high = (np.array([getattr(d, end) for d in spec.dimensions], dtype=np.float64) for end in ("low", "high"))
+        low, high = (
+            np.array([getattr(d, end) for d in spec.dimensions], dtype=np.float64) for end in ("low", "high")
+        )
         width = np.where(high > low, high - low, 1.0)
         kept = np.array([not d.is_gripper for d in spec.dimensions])
         values: Array = ((np.asarray(rows, dtype=np.float64) - low) / width)[:, kept]
@@ -106,7 +142,9 @@ def trace_of(record: RolloutRecord, state_spec: VectorSpec, action_spec: VectorS
         rate_hz=action_spec.rate_hz,
         action=scaled(record.action, action_spec),
         age=np.asarray(record.age, dtype=np.float64),
-        disagreement=None if record.disagreement is None else np.asarray(record.disagreement, dtype=np.float64),
+        disagreement=(
+            None if record.disagreement is None else np.asarray(record.disagreement, dtype=np.float64)
+        ),
         is_success=record.outcome.is_success,
     )
 
@@ -130,7 +168,8 @@ def measure(trace: Trace, ruler: Ruler, every: int | None = None) -> dict[str, f
     Args:
         trace: one episode.
         ruler: from the teacher.
-        every: for a trace without chunks: look for jumps at every so many steps, so that it can be compared with one that has them.
+        every: for a trace without chunks: look for jumps at every so many steps, so that it can be compared
+            with one that has them.
     """
     position, action = trace.position[: ruler.longest], trace.action[: ruler.longest]
     speeds = speed(position, trace.rate_hz)
@@ -158,42 +197,91 @@ def check_smoothness(policy: Sequence[Trace], teacher: Sequence[Trace]) -> Check
     """
     done = [t for t in policy if t.is_success]
     used = done if len(done) >= FEWEST else list(policy)
-    fields: dict[str, Any] = {"name": "smoothness beside the teacher", "n": len(used), "statistic": "Mann-Whitney ranks, Holm over measures"}
+    fields: dict[str, Any] = {
+        "name": "smoothness beside the teacher",
+        "n": len(used),
+        "statistic": "Mann-Whitney ranks, Holm over measures",
+    }
     if min(len(used), len(teacher)) < FEWEST:
-        text = f"{len(used)} episodes of the policy and {len(teacher)} of the teacher; {FEWEST} of each are needed."
-        return CheckResult(family=Family.POLICY, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=max(0, FEWEST - len(used)), **fields)
+        text = (
+            f"{len(used)} episodes of the policy and {len(teacher)} of the teacher; {FEWEST} of each are"
+            " needed."
+        )
+        return CheckResult(
+            family=Family.POLICY,
+            verdict=Verdict.CANNOT_TELL,
+            sentence=text,
+            more_trials=max(0, FEWEST - len(used)),
+            **fields,
+        )
     ruler = ruler_of(teacher)
     ours = [measure(t, ruler) for t in used]
     theirs = [measure(t, ruler, _spacing(used)) for t in teacher]
-    numbers: dict[str, Any] = {"successful_only": used is done, "still": ruler.still, "disagreement": _disagreement(used)}
+    numbers: dict[str, Any] = {
+        "successful_only": used is done,
+        "still": ruler.still,
+        "disagreement": _disagreement(used),
+    }
     tested: list[tuple[str, float]] = []
     for name, kind in MEASURES.items():
-        mine, reference = (np.array([v for row in rows if (v := row[name]) is not None]) for rows in (ours, theirs))
+        mine, reference = (
+            np.array([v for row in rows if (v := row[name]) is not None]) for rows in (ours, theirs)
+        )
         if min(len(mine), len(reference)) < FEWEST:
             continue
         p = float(mannwhitneyu(mine, reference, alternative="greater" if kind.worse > 0 else "less").pvalue)
         bound = float(np.quantile(reference, EXTREME if kind.worse > 0 else 1 - EXTREME))
-        numbers[name] = {"policy": float(np.median(mine)), "teacher": float(np.median(reference)), "bound": bound, "n": len(mine)}
+        numbers[name] = {
+            "policy": float(np.median(mine)),
+            "teacher": float(np.median(reference)),
+            "bound": bound,
+            "n": len(mine),
+        }
         tested.append((name, p))
     found = []
     for (name, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
         row = numbers[name]
         row["p"] = adjusted
         kind = MEASURES[name]
-        is_beyond = kind.worse * (row["policy"] - row["bound"]) > 0 and kind.worse * (row["policy"] - row["teacher"]) >= kind.least
+        is_beyond = (
+            kind.worse * (row["policy"] - row["bound"]) > 0
+            and kind.worse * (row["policy"] - row["teacher"]) >= kind.least
+        )
         if adjusted < SIGNIFICANT and is_beyond:
             found.append(name)
     if not found:
-        return CheckResult(family=Family.POLICY, verdict=Verdict.OK, sentence=_told(tested, numbers), numbers=numbers, **fields)
-    parts = [f"{MEASURES[n].reading} ({MEASURES[n].what} {numbers[n]['policy']:.3g}, teacher {numbers[n]['teacher']:.3g})" for n in found]
-    is_seam = found == ["seam_jump"] or ("seam_jump" in found and not {"freeze_share", "longest_freeze_s"} & set(found))
+        return CheckResult(
+            family=Family.POLICY,
+            verdict=Verdict.OK,
+            sentence=_told(tested, numbers),
+            numbers=numbers,
+            **fields,
+        )
+    parts = [
+        f"{MEASURES[n].reading} ({MEASURES[n].what} {numbers[n]['policy']:.3g}, teacher"
+        f" {numbers[n]['teacher']:.3g})"
+        for n in found
+    ]
+    is_seam = found == ["seam_jump"] or (
+        "seam_jump" in found and not {"freeze_share", "longest_freeze_s"} & set(found)
+    )
     cause, family = (Cause.EXECUTION, Family.EXECUTION) if is_seam else (Cause.POLICY, Family.POLICY)
     numbers["found"] = found
-    return CheckResult(family=family, verdict=Verdict.BROKEN, cause=cause, sentence=f"{'; '.join(parts)}.", numbers=numbers, **fields)
+    return CheckResult(
+        family=family,
+        verdict=Verdict.BROKEN,
+        cause=cause,
+        sentence=f"{'; '.join(parts)}.",
+        numbers=numbers,
+        **fields,
+    )
 
 
 def _told(tested: Sequence[tuple[str, float]], numbers: Mapping[str, Any]) -> str:
-    shown = [f"{MEASURES[n].what} {numbers[n]['policy']:.3g} (teacher {numbers[n]['teacher']:.3g})" for n, _ in tested]
+    shown = [
+        f"{MEASURES[n].what} {numbers[n]['policy']:.3g} (teacher {numbers[n]['teacher']:.3g})"
+        for n, _ in tested
+    ]
     return f"It moves as its teacher does: {', '.join(shown)}."
 
 

@@ -41,8 +41,8 @@ PER_DEGREE: Mapping[Unit, float] = {
 }
 """About how much of a unit is as much motion as one degree of a joint: thresholds that were set in degrees are scaled by it.
 
-A percent of a range of about 180 degrees is about 2 degrees, and a degree at the end of a short link about a millimetre; for what is
-undeclared the numbers are taken as they are.
+A percent of a range of about 180 degrees is about 2 degrees, and a degree at the end of a short link about a
+millimetre; for what is undeclared the numbers are taken as they are.
 """
 
 
@@ -57,8 +57,12 @@ LENGTH_FACTORS: Mapping[str, float] = {
 """The same of places and openings."""
 _AXES = frozenset({*"xyz", *(f"{p}{a}" for p in "tp" for a in "xyz")})
 _SUFFIXES = frozenset({"pos", "position", "vel", "velocity", "mm", "m"})
-_NO_PLACES = re.compile(r"quat|rot|ori|euler|ang|acc|gyro|imu|mag|motor|joint|axis|force|torque|wrench", re.IGNORECASE)
-_PLACES = re.compile(r"(?:^|[._/])(?:xyz|(?:\w+_)?(?:eef|ee|tcp|tool)_pos|translation)(?:\[\d+\]|[._]\d)$", re.IGNORECASE)
+_NO_PLACES = re.compile(
+    r"quat|rot|ori|euler|ang|acc|gyro|imu|mag|motor|joint|axis|force|torque|wrench", re.IGNORECASE
+)
+_PLACES = re.compile(
+    r"(?:^|[._/])(?:xyz|(?:\w+_)?(?:eef|ee|tcp|tool)_pos|translation)(?:\[\d+\]|[._]\d)$", re.IGNORECASE
+)
 
 
 def is_cartesian(name: str) -> bool:

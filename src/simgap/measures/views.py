@@ -1,7 +1,7 @@
 """Averaged copies of frames: a view of some ninety rows for where a camera looks, and coarse cells for whether anything moves in it.
 
-Where :func:`simgap.measures.glimpses.small` picks single pixels, so that the least motion stays, these average: the noise of a sensor and of
-a codec goes, and a sub-pixel shift can be read.
+Where :func:`simgap.measures.glimpses.small` picks single pixels, so that the least motion stays, these
+average: the noise of a sensor and of a codec goes, and a sub-pixel shift can be read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def cells(view: Frames) -> NDArray[np.float32]:
     """Return the mean brightness of a view on a grid of about 16 rows of square cells, ``(r, c)`` of 255."""
     side = max(1, view.shape[0] // _CELL_ROWS)
     rows, columns = max(1, view.shape[0] // side), max(1, view.shape[1] // side)
-    grey = view[: rows * side, : columns * side].astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    grey = view[: rows * side, : columns * side].astype(np.float32) @ np.array(
+        [0.299, 0.587, 0.114], np.float32
+    )
     if grey.shape[0] < side or grey.shape[1] < side:
         return grey
     return np.asarray(grey.reshape(rows, side, columns, side).mean(axis=(1, 3)))
@@ -62,4 +64,6 @@ def still(views: list[Frames]) -> Still:
     picture = np.median(stack, axis=0).astype(np.float32)
     away = np.abs(stack - picture).max(axis=-1)
     noise = min(_LOUDEST, float(np.median(away)))
-    return Still(picture=picture, resting=np.quantile(away, _MOSTLY, axis=0) <= _RESTS + 2.0 * noise, views=len(chosen))
+    return Still(
+        picture=picture, resting=np.quantile(away, _MOSTLY, axis=0) <= _RESTS + 2.0 * noise, views=len(chosen)
+    )

@@ -63,7 +63,13 @@ class QueueNeverReset:
     def act(self, step: int) -> ExecutedAction:
         """Return the queue's head."""
         action = self._queue.pop(0).copy()
-        return ExecutedAction(action=action, source_step=float(self._source), age=float(step - self._source), n_averaged=1, disagreement=None)
+        return ExecutedAction(
+            action=action,
+            source_step=float(self._source),
+            age=float(step - self._source),
+            n_averaged=1,
+            disagreement=None,
+        )
 
 
 class ForgottenReset(Wrapped):
@@ -106,7 +112,9 @@ class StaleObservation(Wrapped):
 
 
 def _never_reset(spec: ExecutorSpec, action_spec: ActionSpec, chunk: int) -> Executor:
-    return QueueNeverReset(spec.replan_steps if spec.mode is Mode.RECEDING else 1 if spec.mode is Mode.LATEST else chunk)
+    return QueueNeverReset(
+        spec.replan_steps if spec.mode is Mode.RECEDING else 1 if spec.mode is Mode.LATEST else chunk
+    )
 
 
 def _reversed(spec: ExecutorSpec, action_spec: ActionSpec, chunk: int) -> Executor:
@@ -118,7 +126,12 @@ def _mean_of_deltas(spec: ExecutorSpec, action_spec: ActionSpec, chunk: int) -> 
 
 
 def _mean_of_grippers(spec: ExecutorSpec, action_spec: ActionSpec, chunk: int) -> Executor:
-    blind = replace(action_spec, dimensions=tuple(replace(d, is_gripper=False, reference=Reference.ABSOLUTE) for d in action_spec.dimensions))
+    blind = replace(
+        action_spec,
+        dimensions=tuple(
+            replace(d, is_gripper=False, reference=Reference.ABSOLUTE) for d in action_spec.dimensions
+        ),
+    )
     return EnsembleExecutor(blind, chunk, decay=spec.decay, lead_steps=spec.lead_steps)
 
 
@@ -136,14 +149,28 @@ class ExecutionBug:
 
 _SINGLE = (Mode.LATEST, Mode.WHOLE_CHUNK, Mode.RECEDING)
 EXECUTION_BUGS: Mapping[str, ExecutionBug] = {
-    "queue_never_reset": ExecutionBug(build=_never_reset, fault="reset", modes=(Mode.WHOLE_CHUNK, Mode.RECEDING)),
-    "forgotten_reset": ExecutionBug(build=lambda s, a, h: ForgottenReset(s.build(a, h)), fault="refused", modes=(*_SINGLE, Mode.ENSEMBLE)),
+    "queue_never_reset": ExecutionBug(
+        build=_never_reset, fault="reset", modes=(Mode.WHOLE_CHUNK, Mode.RECEDING)
+    ),
+    "forgotten_reset": ExecutionBug(
+        build=lambda s, a, h: ForgottenReset(s.build(a, h)), fault="refused", modes=(*_SINGLE, Mode.ENSEMBLE)
+    ),
     "reversed_weights": ExecutionBug(build=_reversed, fault="staleness", modes=(Mode.ENSEMBLE,)),
     "first_entry_only": ExecutionBug(
-        build=lambda s, a, h: FirstEntryOnly(s.build(a, h)), fault="index", modes=(Mode.WHOLE_CHUNK, Mode.RECEDING, Mode.ENSEMBLE)
+        build=lambda s, a, h: FirstEntryOnly(s.build(a, h)),
+        fault="index",
+        modes=(Mode.WHOLE_CHUNK, Mode.RECEDING, Mode.ENSEMBLE),
     ),
-    "stale_index": ExecutionBug(build=lambda s, a, h: StaleIndex(s.build(a, h)), fault="index", modes=(Mode.WHOLE_CHUNK, Mode.RECEDING, Mode.ENSEMBLE)),
-    "stale_observation": ExecutionBug(build=lambda s, a, h: StaleObservation(s.build(a, h)), fault="staleness", modes=(*_SINGLE, Mode.ENSEMBLE)),
+    "stale_index": ExecutionBug(
+        build=lambda s, a, h: StaleIndex(s.build(a, h)),
+        fault="index",
+        modes=(Mode.WHOLE_CHUNK, Mode.RECEDING, Mode.ENSEMBLE),
+    ),
+    "stale_observation": ExecutionBug(
+        build=lambda s, a, h: StaleObservation(s.build(a, h)),
+        fault="staleness",
+        modes=(*_SINGLE, Mode.ENSEMBLE),
+    ),
     "averaged_deltas": ExecutionBug(build=_mean_of_deltas, fault="deltas", modes=(Mode.ENSEMBLE,)),
     "averaged_grippers": ExecutionBug(build=_mean_of_grippers, fault="gripper", modes=(Mode.ENSEMBLE,)),
 }

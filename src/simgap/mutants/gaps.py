@@ -55,11 +55,18 @@ class Gap:
     def sentence(self) -> str:
         """Say in words what was hidden."""
         if self.kind is GapKind.NONE:
-            return "nothing was hidden: the surrogate differs from the simulator by small everyday tolerances only"
+            return (
+                "nothing was hidden: the surrogate differs from the simulator by small everyday tolerances"
+                " only"
+            )
         if self.joint:
-            return f"commands of {self.joint} were multiplied by {self.multiplier:g} on their way to the servo"
+            return (
+                f"commands of {self.joint} were multiplied by {self.multiplier:g} on their way to the servo"
+            )
         if self.placements:
-            return "objects lie in a wider area than the training set covers: " + ", ".join(f"{k} {a:g}..{b:g}" for k, (a, b) in self.placements.items())
+            return "objects lie in a wider area than the training set covers: " + ", ".join(
+                f"{k} {a:g}..{b:g}" for k, (a, b) in self.placements.items()
+            )
         return "hidden values: " + ", ".join(f"{k} = {v:.3g}" for k, v in self.factors.items())
 
 
@@ -101,7 +108,10 @@ def require_possible(kind: GapKind | None, env: TaskEnv) -> None:
     """
     lacks = "" if kind is None else _MISSING[kind](env)
     if kind is not None and lacks:
-        raise UsageError(f"a surrogate of {env.name} cannot have gap {kind}: it has no {lacks}; {did_you_mean(str(kind), possible_kinds(env))}")
+        raise UsageError(
+            f"a surrogate of {env.name} cannot have gap {kind}: it has no {lacks};"
+            f" {did_you_mean(str(kind), possible_kinds(env))}"
+        )
 
 
 def draw_gap(seed: int, kind: GapKind | None, env: TaskEnv) -> Gap:
@@ -158,7 +168,11 @@ def _wider(env: TaskEnv) -> dict[str, tuple[float, float]]:
     """Return the placements of the env's own shifted preset that differ from the nominal ones."""
     nominal = env.presets["nominal"].ranges
     shifted = env.presets.get("shifted:placement")
-    return {} if shifted is None else {k: v for k, v in shifted.ranges.items() if k in env.placement_factors and v != nominal.get(k)}
+    return (
+        {}
+        if shifted is None
+        else {k: v for k, v in shifted.ranges.items() if k in env.placement_factors and v != nominal.get(k)}
+    )
 
 
 def _first(env: TaskEnv, *names: str, ending: str) -> str:
@@ -182,7 +196,11 @@ def _sign(rng: np.random.Generator, env: TaskEnv) -> Gap:
 def _scale(rng: np.random.Generator, env: TaskEnv) -> Gap:
     scale = rng.uniform(0.55, 0.70) if rng.random() < 0.5 else rng.uniform(1.40, 1.60)
     joints = list(SO101_JOINTS[1:4]) if _is_arm(env) else _signed_dimensions(env)
-    return Gap(kind=GapKind.ACTION_SCALE, joint=joints[int(rng.choice(len(joints)))], multiplier=round(float(scale), 3))
+    return Gap(
+        kind=GapKind.ACTION_SCALE,
+        joint=joints[int(rng.choice(len(joints)))],
+        multiplier=round(float(scale), 3),
+    )
 
 
 def _camera(rng: np.random.Generator, env: TaskEnv) -> Gap:
@@ -199,7 +217,10 @@ def _camera(rng: np.random.Generator, env: TaskEnv) -> Gap:
 
 def _light(rng: np.random.Generator, env: TaskEnv) -> Gap:
     dark = rng.random() < 0.5
-    ground, hue = _first(env, "table_grey", "floor_grey", ending="_grey"), _first(env, "target_hue_deg", ending="_hue_deg")
+    ground, hue = (
+        _first(env, "table_grey", "floor_grey", ending="_grey"),
+        _first(env, "target_hue_deg", ending="_hue_deg"),
+    )
     factors = {
         "light_intensity": float(rng.uniform(0.35, 0.5) if dark else rng.uniform(1.4, 1.7)),
         "light_warmth": _signed(rng, 0.6, 1.0),
@@ -211,7 +232,10 @@ def _light(rng: np.random.Generator, env: TaskEnv) -> Gap:
 
 
 def _latency(rng: np.random.Generator, env: TaskEnv) -> Gap:
-    return Gap(kind=GapKind.ACTION_LATENCY, factors=_inside(env, {"action_latency_steps": float(rng.integers(6, 10))}))
+    return Gap(
+        kind=GapKind.ACTION_LATENCY,
+        factors=_inside(env, {"action_latency_steps": float(rng.integers(6, 10))}),
+    )
 
 
 def _narrow(_: np.random.Generator, env: TaskEnv) -> Gap:
@@ -231,10 +255,16 @@ _DRAW: Mapping[GapKind, Callable[[np.random.Generator, TaskEnv], Gap]] = {
 _MISSING: Mapping[GapKind, Callable[[TaskEnv], str]] = {
     GapKind.NONE: lambda env: "",
     GapKind.ACTION_SIGN: lambda env: "" if _signed_dimensions(env) else "action with zero between its limits",
-    GapKind.ACTION_SCALE: lambda env: "" if _signed_dimensions(env) else "action with zero between its limits",
+    GapKind.ACTION_SCALE: lambda env: (
+        "" if _signed_dimensions(env) else "action with zero between its limits"
+    ),
     GapKind.CAMERA_SHIFT: lambda env: "" if _camera_prefixes(env) else "factors of a camera's pose",
-    GapKind.LIGHT_COLOUR: lambda env: "" if "light_intensity" in env.factor_space.factors else "factor light_intensity",
-    GapKind.ACTION_LATENCY: lambda env: "" if "action_latency_steps" in env.factor_space.factors else "factor action_latency_steps",
+    GapKind.LIGHT_COLOUR: lambda env: (
+        "" if "light_intensity" in env.factor_space.factors else "factor light_intensity"
+    ),
+    GapKind.ACTION_LATENCY: lambda env: (
+        "" if "action_latency_steps" in env.factor_space.factors else "factor action_latency_steps"
+    ),
     GapKind.NARROW_DATA: lambda env: "" if _wider(env) else "preset shifted:placement that moves placements",
 }
 """What an env lacks for a kind of gap; empty where it lacks nothing."""

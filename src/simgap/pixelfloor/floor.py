@@ -159,7 +159,9 @@ def search_floor(
         cameras=names,
         tolerance_mm=1000 * env.position_tolerance_m,
         sizes=tuple(reports),
-        assumes=tuple(f"{k}={v}" for k, v in env.stamp_fields().items() if k in ("engine", "renderer", "env")),
+        assumes=tuple(
+            f"{k}={v}" for k, v in env.stamp_fields().items() if k in ("engine", "renderer", "env")
+        ),
     )
 
 
@@ -178,15 +180,31 @@ def _one_size(
 ) -> SizeReport:
     rulers = measure(env, {phase: poses[:RULER_SCENES] for phase, poses in scenes.items()}, cameras, (size,))
     noise = child_rng(spec.seed, "pixel-noise", size)
-    data = draw_sets(env, scenes, (size,), cameras, noise, progress=None if progress is None else lambda n: progress(f"{size} px", n))[size]
-    errors = probe_errors(data, spec, env.position_tolerance_m, None if progress is None else lambda n: progress(f"{size} px, probe", n))
+    data = draw_sets(
+        env,
+        scenes,
+        (size,),
+        cameras,
+        noise,
+        progress=None if progress is None else lambda n: progress(f"{size} px", n),
+    )[size]
+    errors = probe_errors(
+        data,
+        spec,
+        env.position_tolerance_m,
+        None if progress is None else lambda n: progress(f"{size} px, probe", n),
+    )
     verdict, reason = judge(errors, env.position_tolerance_m)
     if progress:
         progress(f"{size} px: {verdict}", 0)
-    return SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=tuple(rulers))
+    return SizeReport(
+        size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=tuple(rulers)
+    )
 
 
-def probe_errors(data: ProbeSet, spec: ProbeSpec, tolerance_m: float, progress: Callable[[int], None] | None = None) -> list[PhaseError]:
+def probe_errors(
+    data: ProbeSet, spec: ProbeSpec, tolerance_m: float, progress: Callable[[int], None] | None = None
+) -> list[PhaseError]:
     """Train a probe on most of the stills and score it on the rest, by phase; ``progress`` is told of training steps done."""
     train, held_out = split_rows(len(data), spec.held_out_share, child_rng(spec.seed, "held-out"))
     seen, unseen = data.rows(train), data.rows(held_out)
@@ -194,7 +212,9 @@ def probe_errors(data: ProbeSet, spec: ProbeSpec, tolerance_m: float, progress: 
     return held_out_errors(predict(unseen), unseen, blind_guess(seen, unseen), tolerance_m)
 
 
-def split_rows(count: int, share: float, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split_rows(
+    count: int, share: float, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return disjoint rows to train on and to score."""
     order = rng.permutation(count)
     held = max(1, round(share * count))
@@ -204,7 +224,8 @@ def split_rows(count: int, share: float, rng: np.random.Generator) -> tuple[NDAr
 def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdict, str]:
     """Pass where intervals of both shares lie above :data:`NEEDED_SHARE` in every phase; marginal where one lies below, fail where one is hopeless.
 
-    Far from the target an error of a few tolerances is mended on the way, as long as the right object is approached; near it none is.
+    Far from the target an error of a few tolerances is mended on the way, as long as the right object is
+    approached; near it none is.
     """
     doubt = ""
     worst_share: tuple[float, str] | None = None
@@ -219,11 +240,29 @@ def judge(errors: Sequence[PhaseError], tolerance_m: float) -> tuple[FloorVerdic
             elif share.high < NEEDED_SHARE and (worst_share is None or share.high < worst_share[0]):
                 worst_share = (share.high, said)
     if worst_share is not None:
-        return (FloorVerdict.FAIL if worst_share[0] < HOPELESS_SHARE else FloorVerdict.MARGINAL), worst_share[1]
+        return (FloorVerdict.FAIL if worst_share[0] < HOPELESS_SHARE else FloorVerdict.MARGINAL), worst_share[
+            1
+        ]
     if doubt:
         return FloorVerdict.CANNOT_TELL, doubt
     worst = max(errors, key=lambda e: e.p90_mm)
-    return FloorVerdict.PASS, f"placed and told apart in every phase; largest 90th percentile of the error {worst.p90_mm:.1f} mm ({worst.phase})"
+    return (
+        FloorVerdict.PASS,
+        (
+            f"placed and told apart in every phase; largest 90th percentile of the error {worst.p90_mm:.1f}"
+            f" mm ({worst.phase})"
+        ),
+    )
 
 
-__all__ = ["FloorReport", "FloorVerdict", "Scene", "SizeReport", "judge", "probe_errors", "require_sizes", "search_floor", "work_of"]
+__all__ = [
+    "FloorReport",
+    "FloorVerdict",
+    "Scene",
+    "SizeReport",
+    "judge",
+    "probe_errors",
+    "require_sizes",
+    "search_floor",
+    "work_of",
+]

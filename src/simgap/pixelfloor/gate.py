@@ -53,7 +53,8 @@ def gate(
         cameras: those that will be trained on.
         cache: folder in which the verdict of a probe is kept.
         threads: for the probe.
-        said: told before a probe is trained, which takes up to two minutes, and its verdict, also where that was kept from before.
+        said: told before a probe is trained, which takes up to two minutes, and its verdict, also where that
+            was kept from before.
         progress: called with (units of work done, all of them, what is done) while a probe is trained.
     """
     name, recipe = fields.get("env"), fields.get("generate")
@@ -64,12 +65,28 @@ def gate(
         ranges = FactorRanges.from_json(recipe["ranges"])
         across = _across_px(env, ranges, size_px, cameras)
         if across >= SUSPECT_PX:
-            return Gate(size_px=size_px, across_px=across, verdict=FloorVerdict.PASS, reason=f"{across:.1f} px across the target")
-        key = content_hash([name, ranges.to_json(), size_px, sorted(cameras), source_hash("envs", "pixelfloor", "policies", "training")])
+            return Gate(
+                size_px=size_px,
+                across_px=across,
+                verdict=FloorVerdict.PASS,
+                reason=f"{across:.1f} px across the target",
+            )
+        key = content_hash(
+            [
+                name,
+                ranges.to_json(),
+                size_px,
+                sorted(cameras),
+                source_hash("envs", "pixelfloor", "policies", "training"),
+            ]
+        )
         kept = cache / f"pixels-{key[:20]}.json"
         was_kept = kept.exists()
         if not was_kept:
-            said(f"{size_px} px frames put {across:.1f} px across the target; training a probe to see whether that is enough, up to two minutes")
+            said(
+                f"{size_px} px frames put {across:.1f} px across the target; training a probe to see whether"
+                " that is enough, up to two minutes"
+            )
             spec = ProbeSpec(threads=threads)
             told = None if progress is None else lambda what, n: progress(n, work_of(spec), what)
             report = search_floor(env, ranges, (size_px,), cameras=cameras, spec=spec, progress=told).sizes[0]
@@ -77,8 +94,16 @@ def gate(
         found = read_sealed(kept)
         if found["key"] != key:
             raise DataError(f"{kept} is the verdict on other frames; delete it, the probe is trained again")
-        said(f"{size_px} px frames: {found['verdict']}: {found['reason']}" + (" (probed before)" if was_kept else ""))
-        return Gate(size_px=size_px, across_px=across, verdict=FloorVerdict(found["verdict"]), reason=str(found["reason"]))
+        said(
+            f"{size_px} px frames: {found['verdict']}: {found['reason']}"
+            + (" (probed before)" if was_kept else "")
+        )
+        return Gate(
+            size_px=size_px,
+            across_px=across,
+            verdict=FloorVerdict(found["verdict"]),
+            reason=str(found["reason"]),
+        )
     except UsageError:
         return None  # the env does not say where its target is: there is nothing to measure
     finally:

@@ -37,14 +37,17 @@ def read_labels(path: Path) -> list[FrameLabel]:
     """Read ``episode,frame,x_m,y_m`` lines.
 
     Raises:
-        DataError: a column is missing, a value is no number, or there are too few or too many lines; names the line.
+        DataError: a column is missing, a value is no number, or there are too few or too many lines; names
+            the line.
     """
     try:
         with io.StringIO(read_text(path), newline="") as stream:
             reader = csv.DictReader(stream)
             missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
             if missing:
-                raise DataError(f"{path} lacks columns {missing}; its first line must name {','.join(COLUMNS)}")
+                raise DataError(
+                    f"{path} lacks columns {missing}; its first line must name {','.join(COLUMNS)}"
+                )
             found: list[FrameLabel] = []
             for number, row in enumerate(reader, start=2):
                 if len(found) >= MOST_LABELS:
@@ -53,17 +56,28 @@ def read_labels(path: Path) -> list[FrameLabel]:
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV ({error})") from error
     if len(found) < LEAST_LABELS:
-        raise DataError(f"{path} has {len(found)} labels; {LEAST_LABELS} are the least that can be told from guessing, 100 are better")
+        raise DataError(
+            f"{path} has {len(found)} labels; {LEAST_LABELS} are the least that can be told from guessing,"
+            " 100 are better"
+        )
     return found
 
 
 def _label(path: Path, number: int, row: Mapping[str, str | None]) -> FrameLabel:
     try:
-        label = FrameLabel(episode=int(row["episode"] or ""), frame=int(row["frame"] or ""), x_m=float(row["x_m"] or ""), y_m=float(row["y_m"] or ""))
+        label = FrameLabel(
+            episode=int(row["episode"] or ""),
+            frame=int(row["frame"] or ""),
+            x_m=float(row["x_m"] or ""),
+            y_m=float(row["y_m"] or ""),
+        )
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}, line {number}: {error}; expected {','.join(COLUMNS)} as numbers") from error
     if not np.isfinite([label.x_m, label.y_m]).all() or max(abs(label.x_m), abs(label.y_m)) > 100:
-        raise DataError(f"{path}, line {number}: position ({label.x_m}, {label.y_m}) m is no place on a table or floor; metres are expected")
+        raise DataError(
+            f"{path}, line {number}: position ({label.x_m}, {label.y_m}) m is no place on a table or floor;"
+            " metres are expected"
+        )
     return label
 
 
@@ -92,8 +106,8 @@ def labelled_floor(
 ) -> FloorReport:
     """Cross-validate a probe on labelled frames at several sizes, all frames of an episode in one fold.
 
-    A probe can fail for lack of pixels or for lack of labels. Only a size at which it fails while a larger one passes on the same
-    labels fails; where no size passes, nobody can tell.
+    A probe can fail for lack of pixels or for lack of labels. Only a size at which it fails while a larger
+    one passes on the same labels fails; where no size passes, nobody can tell.
 
     Args:
         images: camera -> ``(N, H, W, 3)``, one a label.
@@ -114,7 +128,10 @@ def labelled_floor(
         raise DataError(f"{name} was recorded at {largest} px; sizes {above} cannot be measured in it")
     episodes = np.array([label.episode for label in labels])
     if len(set(episodes.tolist())) < FOLDS:
-        raise DataError(f"labels of {name} come from {len(set(episodes.tolist()))} episodes; {FOLDS} are needed, so that none is both learnt from and scored")
+        raise DataError(
+            f"labels of {name} come from {len(set(episodes.tolist()))} episodes; {FOLDS} are needed, so that"
+            " none is both learnt from and scored"
+        )
     reports: list[SizeReport] = []
     passed = False
     for size in sorted(require_sizes(sizes), reverse=True):
@@ -128,13 +145,26 @@ def labelled_floor(
         errors = _cross_validated(data, episodes, tolerance_m, spec)
         verdict, reason = judge(errors, tolerance_m)
         if verdict.is_below and not passed:
-            verdict, reason = FloorVerdict.CANNOT_TELL, f"{reason}; no larger size passes on these {len(labels)} labels, which may be too few"
+            verdict, reason = (
+                FloorVerdict.CANNOT_TELL,
+                f"{reason}; no larger size passes on these {len(labels)} labels, which may be too few",
+            )
         passed |= verdict is FloorVerdict.PASS
-        reports.append(SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=()))
-    return FloorReport(env=name, factors="as recorded", cameras=tuple(images), tolerance_mm=1000 * tolerance_m, sizes=tuple(reports[::-1]))
+        reports.append(
+            SizeReport(size_px=size, verdict=verdict, reason=reason, errors=tuple(errors), rulers=())
+        )
+    return FloorReport(
+        env=name,
+        factors="as recorded",
+        cameras=tuple(images),
+        tolerance_mm=1000 * tolerance_m,
+        sizes=tuple(reports[::-1]),
+    )
 
 
-def _cross_validated(data: ProbeSet, episodes: NDArray[np.int_], tolerance_m: float, spec: ProbeSpec) -> list[PhaseError]:
+def _cross_validated(
+    data: ProbeSet, episodes: NDArray[np.int_], tolerance_m: float, spec: ProbeSpec
+) -> list[PhaseError]:
     """Return errors of predictions, each by a probe that saw no frame of its episode."""
     order = child_rng(spec.seed, "folds").permutation(np.unique(episodes))
     guess, blind = np.empty_like(data.target_m), np.empty_like(data.target_m)

@@ -1,8 +1,8 @@
 """The probe: a small network that has to say where the target is, from frames of one size; what it cannot see no policy will.
 
-It is the encoder a policy would get, trained on stills whose target the simulator knows (or an operator has measured), and scored on
-scenes it was not trained on. Robot poses tell nothing about the target, so that only pixels can; a blind probe that gets
-encoders and no frames is scored beside it.
+It is the encoder a policy would get, trained on stills whose target the simulator knows (or an operator has
+measured), and scored on scenes it was not trained on. Robot poses tell nothing about the target, so that only
+pixels can; a blind probe that gets encoders and no frames is scored beside it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class PhaseError:
         return asdict(self)
 
 
-def sample_scenes(env: TaskEnv, ranges: FactorRanges, count: int, rng: np.random.Generator) -> dict[str, list[Scene]]:
+def sample_scenes(
+    env: TaskEnv, ranges: FactorRanges, count: int, rng: np.random.Generator
+) -> dict[str, list[Scene]]:
     """Draw scenes of both phases.
 
     Raises:
@@ -116,7 +118,10 @@ def sample_scenes(env: TaskEnv, ranges: FactorRanges, count: int, rng: np.random
         if near is not None:
             scenes["near"].append(near)
     if len(scenes["near"]) < count:
-        raise DataError(f"only {len(scenes['near'])} of {20 * count} draws from {ranges.name!r} gave a pose near the target; narrow the ranges")
+        raise DataError(
+            f"only {len(scenes['near'])} of {20 * count} draws from {ranges.name!r} gave a pose near the"
+            " target; narrow the ranges"
+        )
     return scenes
 
 
@@ -146,7 +151,11 @@ def draw_sets(
             for size in sizes:
                 frames = env.frames_at(size)
                 for camera in cameras:
-                    noisy = frames[camera] if sigma <= 0 else np.clip(frames[camera] + rng.normal(0.0, sigma, frames[camera].shape), 0, 255)
+                    noisy = (
+                        frames[camera]
+                        if sigma <= 0
+                        else np.clip(frames[camera] + rng.normal(0.0, sigma, frames[camera].shape), 0, 255)
+                    )
                     images[size][camera][row] = noisy
             row += 1
             if progress:
@@ -160,11 +169,13 @@ def draw_sets(
     return {size: ProbeSet(images=images[size], **common) for size in sizes}
 
 
-def train_probe(data: ProbeSet, spec: ProbeSpec, progress: Callable[[int], None] | None = None) -> Callable[[ProbeSet], NDArray[np.float32]]:
+def train_probe(
+    data: ProbeSet, spec: ProbeSpec, progress: Callable[[int], None] | None = None
+) -> Callable[[ProbeSet], NDArray[np.float32]]:
     """Train on labelled stills; return what predicts target offsets, ``(N, 2)`` m, for others.
 
-    The trainer of policies does it: a probe is a policy whose action is to point at the target, one step ahead.
-    ``progress`` is called with the training steps done since the last call.
+    The trainer of policies does it: a probe is a policy whose action is to point at the target, one step
+    ahead. ``progress`` is called with the training steps done since the last call.
     """
     recipe = TrainSpec(
         steps=spec.steps,
@@ -180,12 +191,21 @@ def train_probe(data: ProbeSet, spec: ProbeSpec, progress: Callable[[int], None]
         checkpoint_every_steps=10**9,
     )
     with tempfile.TemporaryDirectory() as folder:
-        train([_as_table(data)], None, recipe, Path(folder) / "probe", progress=None if progress is None else lambda now: progress(now.new))
+        train(
+            [_as_table(data)],
+            None,
+            recipe,
+            Path(folder) / "probe",
+            progress=None if progress is None else lambda now: progress(now.new),
+        )
         policy = load_policy(Path(folder) / "probe")
 
     def predict(asked: ProbeSet) -> NDArray[np.float32]:
         parts = [
-            policy.predict({k: v[i : i + 256] for k, v in asked.images.items()}, np.asarray(asked.state[i : i + 256]))[:, 0] for i in range(0, len(asked), 256)
+            policy.predict(
+                {k: v[i : i + 256] for k, v in asked.images.items()}, np.asarray(asked.state[i : i + 256])
+            )[:, 0]
+            for i in range(0, len(asked), 256)
         ]
         return np.concatenate(parts)
 
@@ -195,9 +215,17 @@ def train_probe(data: ProbeSet, spec: ProbeSpec, progress: Callable[[int], None]
 def _as_table(data: ProbeSet) -> FrameTable:
     """Return the stills as episodes of one frame, with the target's place as the action."""
     reach = float(np.abs(data.target_m).max()) + 1e-3
-    target = ActionSpec(dimensions=tuple(Dimension(name=f"target.{axis}", unit=Unit.METRE, low=-reach, high=reach) for axis in "xy"), rate_hz=1.0)
+    target = ActionSpec(
+        dimensions=tuple(
+            Dimension(name=f"target.{axis}", unit=Unit.METRE, low=-reach, high=reach) for axis in "xy"
+        ),
+        rate_hz=1.0,
+    )
     extent = float(np.abs(data.state).max()) + 1.0
-    names = tuple(Dimension(name=f"encoder{k}", unit=Unit.UNKNOWN, low=-extent, high=extent) for k in range(data.state.shape[1]))
+    names = tuple(
+        Dimension(name=f"encoder{k}", unit=Unit.UNKNOWN, low=-extent, high=extent)
+        for k in range(data.state.shape[1])
+    )
     return FrameTable(
         images=data.images,
         state=data.state,
@@ -209,7 +237,9 @@ def _as_table(data: ProbeSet) -> FrameTable:
     )
 
 
-def held_out_errors(predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: NDArray[np.float32], tolerance_m: float) -> list[PhaseError]:
+def held_out_errors(
+    predicted_m: NDArray[np.float32], truth: ProbeSet, blind_m: NDArray[np.float32], tolerance_m: float
+) -> list[PhaseError]:
     """Score predictions by phase."""
     found = []
     for phase in dict.fromkeys(truth.phase.tolist()):

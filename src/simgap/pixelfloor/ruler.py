@@ -1,7 +1,8 @@
 """The ruler: how many pixels lie across the target, measured by a segmentation render and by the projection formula.
 
-The two share the scene and nothing else: one counts what the rasteriser drew, the other projects the corners of the target
-through a pinhole and takes the area of their hull. Across means the side of a square of the same area.
+The two share the scene and nothing else: one counts what the rasteriser drew, the other projects the corners
+of the target through a pinhole and takes the area of their hull. Across means the side of a square of the
+same area.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def read_frame(env: TaskEnv, camera: str, size_px: int, frame: NDArray[np.uint8]
     """
     target, pose = env.landmarks()[0], env.camera_pose(camera)
     zoom = -(-FINE_PX // size_px)
-    drawn, alone = (float((env.segment(camera, zoom * size_px, alone=a) == 0).sum()) / zoom**2 for a in (False, True))
+    drawn, alone = (
+        float((env.segment(camera, zoom * size_px, alone=a) == 0).sum()) / zoom**2 for a in (False, True)
+    )
     depth_m = float(pose.project(target.position_m, size_px)[0, 2])
     focal_px = 0.5 * size_px / float(np.tan(np.radians(pose.fovy_deg) / 2))
     return Reading(
@@ -139,7 +142,12 @@ def _outline(target: Landmark, pose: CameraPose, size_px: int) -> NDArray[np.flo
         outline: NDArray[np.float64] = points[ConvexHull(points[:, :2]).vertices, :2]
     except QhullError:  # a target seen exactly edge-on has no area
         return empty
-    for axis, bound, keep_below in ((0, 0.0, False), (0, float(size_px), True), (1, 0.0, False), (1, float(size_px), True)):
+    for axis, bound, keep_below in (
+        (0, 0.0, False),
+        (0, float(size_px), True),
+        (1, 0.0, False),
+        (1, float(size_px), True),
+    ):
         outline = _clip(outline, axis, bound, keep_below)
     return outline
 
@@ -178,7 +186,12 @@ def _contrast(frame: NDArray[np.uint8], mask: NDArray[np.bool_]) -> float:
     return float(np.linalg.norm(pixels[~around].mean(axis=0) - pixels[around].mean(axis=0)))
 
 
-def measure(env: TaskEnv, scenes: Mapping[str, Sequence[tuple[Any, NDArray[np.float32] | None]]], cameras: Sequence[str], sizes: Sequence[int]) -> list[Ruler]:
+def measure(
+    env: TaskEnv,
+    scenes: Mapping[str, Sequence[tuple[Any, NDArray[np.float32] | None]]],
+    cameras: Sequence[str],
+    sizes: Sequence[int],
+) -> list[Ruler]:
     """Measure the target over scenes, for each camera, phase and frame size.
 
     Args:
@@ -194,5 +207,10 @@ def measure(env: TaskEnv, scenes: Mapping[str, Sequence[tuple[Any, NDArray[np.fl
             for size in sizes:
                 frames = env.frames_at(size)
                 for camera in cameras:
-                    found.setdefault((camera, phase, size), []).append(read_frame(env, camera, size, frames[camera]))
-    return [summarise(readings, camera=camera, phase=phase, size_px=size) for (camera, phase, size), readings in found.items()]
+                    found.setdefault((camera, phase, size), []).append(
+                        read_frame(env, camera, size, frames[camera])
+                    )
+    return [
+        summarise(readings, camera=camera, phase=phase, size_px=size)
+        for (camera, phase, size), readings in found.items()
+    ]

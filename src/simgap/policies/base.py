@@ -23,7 +23,9 @@ class Policy(Protocol):
     chunk: int
     """Number of future control steps in a chunk; entry 0 is for the step of the observation."""
 
-    def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return chunks in action-spec units.
 
         Args:
@@ -73,7 +75,9 @@ class AskedPolicy(Policy, Protocol):
         """Whether a chunk can go on from a :class:`Prefix`."""
         ...
 
-    def predict_asked(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
+    def predict_asked(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> NDArray[np.float32]:
         """Return chunks like :meth:`Policy.predict`, with one ``Asked`` for each row."""
         ...
 
@@ -92,12 +96,19 @@ class WatchingPolicy(AskedPolicy, Protocol):
         """Whether a chunk is the one action to send now, because the policy brings an executor of its own."""
         ...
 
-    def watch(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> None:
+    def watch(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> None:
         """Show a step at which nothing is asked, with the arguments of :meth:`AskedPolicy.predict_asked`."""
         ...
 
 
-def ask(policy: Policy, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
+def ask(
+    policy: Policy,
+    images: Mapping[str, NDArray[np.uint8]],
+    state: NDArray[np.float32],
+    asked: Sequence[Asked],
+) -> NDArray[np.float32]:
     """Return chunks from any policy; one that takes only observations is given only those.
 
     Raises:
@@ -106,5 +117,8 @@ def ask(policy: Policy, images: Mapping[str, NDArray[np.uint8]], state: NDArray[
     if isinstance(policy, AskedPolicy):
         return policy.predict_asked(images, state, asked)
     if any(a.prefix is not None for a in asked):
-        raise UsageError("the executor wants chunks that go on from the one before, and this policy cannot; use receding(k, delay=d), or train a flow head")
+        raise UsageError(
+            "the executor wants chunks that go on from the one before, and this policy cannot; use"
+            " receding(k, delay=d), or train a flow head"
+        )
     return policy.predict(images, state)

@@ -57,13 +57,20 @@ class Card:
     """Names of the inputs that tell what is to be done; empty for a policy that is not told."""
 
     def __post_init__(self) -> None:
-        for what, fitted, spec in (("state", self.normaliser.state, self.state_spec), ("action", self.normaliser.action, self.action_spec)):
+        for what, fitted, spec in (
+            ("state", self.normaliser.state, self.state_spec),
+            ("action", self.normaliser.action, self.action_spec),
+        ):
             if fitted.names != spec.names:
                 missing = [n for n in spec.names if n not in fitted.names]
-                told = f"lacks {missing}" if missing else f"has {list(fitted.names)} in another order or beside them"
+                told = (
+                    f"lacks {missing}"
+                    if missing
+                    else f"has {list(fitted.names)} in another order or beside them"
+                )
                 raise DataError(
-                    f"the {what} convention of the card has {list(spec.names)} and its normaliser {told}: numbers would get another joint's scale; "
-                    "restore the checkpoint, or retrain"
+                    f"the {what} convention of the card has {list(spec.names)} and its normaliser {told}:"
+                    " numbers would get another joint's scale; restore the checkpoint, or retrain"
                 )
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +99,10 @@ class Card:
             DataError: unknown schema, a missing field, or a normaliser that does not match its hash.
         """
         if data.get("schema") != SCHEMA:
-            raise DataError(f"card has schema {data.get('schema')!r}, this version reads {SCHEMA}; use the simgap version that wrote it or retrain")
+            raise DataError(
+                f"card has schema {data.get('schema')!r}, this version reads {SCHEMA}; use the simgap version"
+                " that wrote it or retrain"
+            )
         try:
             card = cls(
                 action_spec=VectorSpec.from_json(data["action_spec"]),
@@ -108,12 +118,20 @@ class Card:
                 goals=tuple(str(g) for g in data.get("goals", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain") from error
+            raise DataError(
+                f"card lacks or garbles a field ({error!r}); restore the checkpoint or retrain"
+            ) from error
         envs = card.training.get("envs", [])
         if not isinstance(envs, list) or not all(isinstance(e, str) for e in envs):
-            raise DataError(f"card says envs {envs!r:.60} in its training, expected a list of names; restore the checkpoint or retrain")
+            raise DataError(
+                f"card says envs {envs!r:.60} in its training, expected a list of names; restore the"
+                " checkpoint or retrain"
+            )
         if card.normaliser.hash != data["normaliser_hash"]:
-            raise DataError("the normaliser in the card does not match its hash: the card was edited; restore the checkpoint or retrain")
+            raise DataError(
+                "the normaliser in the card does not match its hash: the card was edited; restore the"
+                " checkpoint or retrain"
+            )
         return card
 
     @property
@@ -147,10 +165,15 @@ def read_card(path: Path) -> Card:
     """
     file = path / CARD
     if path.is_file():
-        raise DataError(f"{path} is a file, and a checkpoint is the folder that `simgap train` wrote; give the folder: a policy elsewhere has no weights here")
+        raise DataError(
+            f"{path} is a file, and a checkpoint is the folder that `simgap train` wrote; give the folder: a"
+            " policy elsewhere has no weights here"
+        )
     data = read_json(file)
     if not isinstance(data, dict):
-        raise DataError(f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain")
+        raise DataError(
+            f"{file} holds a {type(data).__name__}, not a card; restore the checkpoint or retrain"
+        )
     try:
         with parsing(file, "expected the card of a checkpoint; restore it or retrain"):
             return Card.from_json(data)
@@ -174,14 +197,17 @@ def load_policy(
         path: checkpoint folder.
         bf16: run the network in bfloat16 instead of float32.
         threads: torch threads during a prediction; restored afterwards. None leaves torch alone.
-        block: predict in blocks of exactly this many rows, padded, so that a row's result does not depend on how many
-            others came with it. None predicts a batch as it comes (differences of about 1e-6 between batch sizes).
+        block: predict in blocks of exactly this many rows, padded, so that a row's result does not depend on
+            how many others came with it. None predicts a batch as it comes (differences of about 1e-6 between
+            batch sizes).
         device: torch device.
-        domain: what a policy that was told where its samples come from is told now; a simulator says ``"sim"``. Others ignore it.
+        domain: what a policy that was told where its samples come from is told now; a simulator says
+            ``"sim"``. Others ignore it.
         goal: what a policy with goals does where nobody says it with the observation. Others ignore it.
 
     Raises:
-        DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the card.
+        DataError: a file is missing, corrupt, of an unknown schema, or the weights are not the ones of the
+            card.
     """
     card = read_card(path)
     require_declared(path, card)
@@ -218,7 +244,10 @@ def require_declared(path: Path, card: Card) -> None:
         declared = sum(v.numel() for v in card.architecture.build().state_dict().values())
     size = require_regular(file, SAFETENSORS_BYTES)
     if declared > size:  # two bytes a number, at least
-        raise DataError(f"{file} has {size} bytes, its card declares a network of {declared} numbers: the card was edited; restore or retrain")
+        raise DataError(
+            f"{file} has {size} bytes, its card declares a network of {declared} numbers: the card was"
+            " edited; restore or retrain"
+        )
 
 
 def load_weights(network: ChunkNet, path: Path, card: Card) -> None:
@@ -232,14 +261,27 @@ def load_weights(network: ChunkNet, path: Path, card: Card) -> None:
         raise DataError(f"{file} is missing; restore the checkpoint or retrain")
     found = file_hash(file)
     if found != card.weights_hash:
-        raise DataError(f"{file} has hash {found[:12]}, its card says {card.weights_hash[:12]}: files of two checkpoints, or damage; restore or retrain")
+        raise DataError(
+            f"{file} has hash {found[:12]}, its card says {card.weights_hash[:12]}: files of two checkpoints,"
+            " or damage; restore or retrain"
+        )
     try:
         network.load_state_dict(load_file(file))
     except (SafetensorError, *DAMAGED) as error:
-        raise DataError(f"{file} does not fit the architecture of its card ({said(error)}); restore or retrain") from error
+        raise DataError(
+            f"{file} does not fit the architecture of its card ({said(error)}); restore or retrain"
+        ) from error
 
 
-def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSpec, cameras: Sequence[str], image_size: int, *, other: str = "env") -> None:
+def require_matches(
+    policy: Policy,
+    action_spec: ActionSpec,
+    state_spec: StateSpec,
+    cameras: Sequence[str],
+    image_size: int,
+    *,
+    other: str = "env",
+) -> None:
     """Raise unless a policy fits the thing it is about to drive.
 
     Raises:
@@ -249,7 +291,10 @@ def require_matches(policy: Policy, action_spec: ActionSpec, state_spec: StateSp
     require_same(policy.state_spec, state_spec, what="states", ours_name="policy", theirs_name=other)
     require_cameras(policy.cameras, cameras, other=other)
     if policy.image_size != image_size:
-        raise ConventionError(f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the policy's size or retrain")
+        raise ConventionError(
+            f"the policy sees {policy.image_size} px frames, the {other} gives {image_size} px; render at the"
+            " policy's size or retrain"
+        )
 
 
 def require_cameras(seen: Sequence[str], there: Sequence[str], *, other: str = "env") -> None:
@@ -259,7 +304,10 @@ def require_cameras(seen: Sequence[str], there: Sequence[str], *, other: str = "
         ConventionError: names both sides.
     """
     if missing := [c for c in seen if c not in there]:
-        raise ConventionError(f"the policy sees cameras {list(seen)}, the {other} has {list(there)}: {missing} missing; rename or retrain")
+        raise ConventionError(
+            f"the policy sees cameras {list(seen)}, the {other} has {list(there)}: {missing} missing; rename"
+            " or retrain"
+        )
 
 
 def require_env(envs: Sequence[str], env: str) -> None:

@@ -65,24 +65,48 @@ class CnnSpec:
     flow_target: FlowTarget = FlowTarget.ACTION
 
     def __post_init__(self) -> None:
-        sizes = {n: getattr(self, n) for n in ("image_size", "state_size", "action_size", "chunk", "width", "hidden")}
-        wrong = {n: v for n, v in sizes.items() if type(v) is not int or not (n != "state_size") <= v <= _LARGEST}
+        sizes = {
+            n: getattr(self, n)
+            for n in ("image_size", "state_size", "action_size", "chunk", "width", "hidden")
+        }
+        wrong = {
+            n: v for n, v in sizes.items() if type(v) is not int or not (n != "state_size") <= v <= _LARGEST
+        }
         if wrong:
-            raise UsageError(f"a CNN policy has whole sizes from 1 (a state may have 0) to {_LARGEST}, got {wrong}")
+            raise UsageError(
+                f"a CNN policy has whole sizes from 1 (a state may have 0) to {_LARGEST}, got {wrong}"
+            )
         if not SMALLEST_PX <= self.image_size <= LARGEST_PX:
-            raise UsageError(f"image size {self.image_size} px is outside {SMALLEST_PX} to {LARGEST_PX}; resize the frames")
+            raise UsageError(
+                f"image size {self.image_size} px is outside {SMALLEST_PX} to {LARGEST_PX}; resize the frames"
+            )
         if not self.cameras:
             raise UsageError(f"a CNN policy needs a camera, got {self}")
         if self.stem is not None and (self.stem not in _STEMS or self.stem > self.image_size):
-            raise UsageError(f"stem stride {self.stem} is not one of {_STEMS} within {self.image_size} px; leave it out to take it from the frame size")
-        if sorted(set(self.grippers)) != list(self.grippers) or any(not 0 <= g < self.action_size for g in self.grippers):
-            raise UsageError(f"grippers {self.grippers} are not increasing indices of {self.action_size} actions")
+            raise UsageError(
+                f"stem stride {self.stem} is not one of {_STEMS} within {self.image_size} px; leave it out to"
+                " take it from the frame size"
+            )
+        if sorted(set(self.grippers)) != list(self.grippers) or any(
+            not 0 <= g < self.action_size for g in self.grippers
+        ):
+            raise UsageError(
+                f"grippers {self.grippers} are not increasing indices of {self.action_size} actions"
+            )
         if self.head is not Head.L1 and len(self.grippers) == self.action_size:
-            raise UsageError(f"a {self.head} head has nothing to refine when all {self.action_size} actions are grippers with a head of their own; use head l1")
+            raise UsageError(
+                f"a {self.head} head has nothing to refine when all {self.action_size} actions are grippers"
+                " with a head of their own; use head l1"
+            )
         if not 1 <= self.flow_steps <= 100 or not 8 <= self.denoiser_width <= 4096:
-            raise UsageError(f"flow steps {self.flow_steps} (1 to 100) or denoiser width {self.denoiser_width} (8 to 4096) out of range")
+            raise UsageError(
+                f"flow steps {self.flow_steps} (1 to 100) or denoiser width {self.denoiser_width} (8 to 4096)"
+                " out of range"
+            )
         if self.width < 8 or self.width % 8:
-            raise UsageError(f"width {self.width} must be a multiple of 8 (GroupNorm and the matrix units work in eights)")
+            raise UsageError(
+                f"width {self.width} must be a multiple of 8 (GroupNorm and the matrix units work in eights)"
+            )
 
     @property
     def stem_stride(self) -> int:
@@ -100,7 +124,12 @@ class CnnSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; what came later and is at its default is left out, so that old hashes stay."""
-        whole = asdict(self) | {"cameras": list(self.cameras), "pool": str(self.pool), "head": str(self.head), "grippers": list(self.grippers)}
+        whole = asdict(self) | {
+            "cameras": list(self.cameras),
+            "pool": str(self.pool),
+            "head": str(self.head),
+            "grippers": list(self.grippers),
+        }
         whole["flow_target"] = str(self.flow_target)
         return {k: v for k, v in whole.items() if k not in _LATER or v != _LATER[k]}
 
@@ -114,20 +143,37 @@ class CnnSpec:
         try:
             later = {**_LATER, **{k: v for k, v in data.items() if k in _LATER}}
             read = {**data, "cameras": tuple(data["cameras"]), "pool": Pool(data["pool"]), **later}
-            return cls(**{**read, "head": Head(read["head"]), "flow_target": FlowTarget(read["flow_target"]), "grippers": tuple(read["grippers"])})
+            return cls(
+                **{
+                    **read,
+                    "head": Head(read["head"]),
+                    "flow_target": FlowTarget(read["flow_target"]),
+                    "grippers": tuple(read["grippers"]),
+                }
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"stored architecture cannot be read ({error!r}); was it written by another version?") from error
+            raise DataError(
+                f"stored architecture cannot be read ({error!r}); was it written by another version?"
+            ) from error
 
 
-_LATER: Mapping[str, Any] = {"head": "l1", "stem": None, "grippers": [], "denoiser_width": 256, "flow_steps": 5, "flow_target": "action"}
+_LATER: Mapping[str, Any] = {
+    "head": "l1",
+    "stem": None,
+    "grippers": [],
+    "denoiser_width": 256,
+    "flow_steps": 5,
+    "flow_target": "action",
+}
 """Fields that the first cards did not have, with what they mean where they are absent."""
 
 
 class CameraEncoder(nn.Module):
     """One camera: patch stem, three 3x3 convolutions, pooling. ``(B, H, W, 3)`` uint8 -> ``(B, out_features)``.
 
-    Memory traffic, not arithmetic, limits training on a CPU with matrix units, so maps are small early and only the middle layers
-    are normalised. A stem whose kernel equals its stride is one matrix product: at 96 px it costs a third of an overlapping 5x5 layer.
+    Memory traffic, not arithmetic, limits training on a CPU with matrix units, so maps are small early and
+    only the middle layers are normalised. A stem whose kernel equals its stride is one matrix product: at 96
+    px it costs a third of an overlapping 5x5 layer.
     """
 
     def __init__(self, spec: CnnSpec) -> None:
@@ -154,15 +200,24 @@ class CameraEncoder(nn.Module):
             self.pool = nn.Sequential(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
             self.out_features = 2 * width
         else:
-            self.pool = nn.Sequential(nn.ReLU(), nn.Conv2d(2 * width, 16, 1), nn.Flatten(), nn.Linear(16 * side * side, 128), nn.ReLU())
+            self.pool = nn.Sequential(
+                nn.ReLU(),
+                nn.Conv2d(2 * width, 16, 1),
+                nn.Flatten(),
+                nn.Linear(16 * side * side, 128),
+                nn.ReLU(),
+            )
             self.out_features = 128
 
     def forward(self, image: Tensor, dtype: torch.dtype) -> Tensor:
         """Encode uint8 frames."""
-        # Flipping the top bit subtracts 128: centring while still one byte a value. The scale 1 / 128 goes into the stem's weights,
-        # and both are exact in bfloat16. (B, H, W, 3) seen as (B, 3, H, W) already is channels-last.
+        # Flipping the top bit subtracts 128: centring while still one byte a value. The scale 1 / 128 goes
+        # into the stem's weights, and both are exact in bfloat16. (B, H, W, 3) seen as (B, 3, H, W) already
+        # is channels-last.
         centred = (image ^ 128).view(torch.int8).permute(0, 3, 1, 2).to(dtype)
-        stem = nn.functional.conv2d(centred, self.stem.weight / IMAGE_CENTRE, self.stem.bias, self.stem.stride)
+        stem = nn.functional.conv2d(
+            centred, self.stem.weight / IMAGE_CENTRE, self.stem.bias, self.stem.stride
+        )
         features: Tensor = self.pool(self.layers(stem))
         return features
 
@@ -199,9 +254,17 @@ class ChunkNet(nn.Module):
         self.proprioception: nn.Module | None = None  # a car without odometry has a camera and nothing else
         features = sum(e.out_features for e in encoders)
         if spec.state_size:
-            self.proprioception = nn.Sequential(nn.Linear(spec.state_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+            self.proprioception = nn.Sequential(
+                nn.Linear(spec.state_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()
+            )
             features += 64
-        self.trunk = nn.Sequential(nn.Linear(features, spec.hidden), nn.LayerNorm(spec.hidden), nn.ReLU(), nn.Linear(spec.hidden, spec.hidden), nn.ReLU())
+        self.trunk = nn.Sequential(
+            nn.Linear(features, spec.hidden),
+            nn.LayerNorm(spec.hidden),
+            nn.ReLU(),
+            nn.Linear(spec.hidden, spec.hidden),
+            nn.ReLU(),
+        )
         size = len(spec.refined)
         self.head: nn.Linear | None = None
         self.denoiser: Denoiser | None = None
@@ -215,7 +278,12 @@ class ChunkNet(nn.Module):
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def forward(
-        self, images: Sequence[Tensor], state: Tensor, dtype: torch.dtype = torch.float32, noise: Tensor | None = None, inpaint: Inpaint | None = None
+        self,
+        images: Sequence[Tensor],
+        state: Tensor,
+        dtype: torch.dtype = torch.float32,
+        noise: Tensor | None = None,
+        inpaint: Inpaint | None = None,
     ) -> Tensor:
         """Predict chunks; one pass of the encoders whatever the head.
 
@@ -239,7 +307,11 @@ class ChunkNet(nn.Module):
             refined: Tensor = denoiser(features, noisy, time)
             return refined
 
-        refined = two_steps(denoise, start) if self.spec.head is Head.MIP else euler(denoise, start, self.spec.flow_steps, self.spec.flow_target, inpaint)
+        refined = (
+            two_steps(denoise, start)
+            if self.spec.head is Head.MIP
+            else euler(denoise, start, self.spec.flow_steps, self.spec.flow_target, inpaint)
+        )
         return self.assembled(refined, self.gripped(features, dtype))
 
     def features(self, images: Sequence[Tensor], state: Tensor, dtype: torch.dtype) -> Tensor:
@@ -279,5 +351,10 @@ class ChunkNet(nn.Module):
 
 
 def _block(inputs: int, outputs: int, *, stride: int) -> tuple[nn.Module, ...]:
-    # GroupNorm, not BatchNorm: no batch statistics to disagree with EMA weights or with a batch of one on the robot.
-    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1), nn.GroupNorm(max(1, outputs // 16), outputs), nn.ReLU(inplace=True)
+    # GroupNorm, not BatchNorm: no batch statistics to disagree with EMA weights or with a batch of one on the
+    # robot.
+    return (
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1),
+        nn.GroupNorm(max(1, outputs // 16), outputs),
+        nn.ReLU(inplace=True),
+    )

@@ -1,7 +1,8 @@
 """From overlapping chunks to the one action sent now: the executor is part of the policy under test.
 
-Time is counted in control steps of one episode. A chunk made from the observation of step ``s`` proposes ``chunk[i]`` for
-step ``s + i``; the action sent at step ``t`` is read at ``i = t - s + lead_steps``, never at another index.
+Time is counted in control steps of one episode. A chunk made from the observation of step ``s`` proposes
+``chunk[i]`` for step ``s + i``; the action sent at step ``t`` is read at ``i = t - s + lead_steps``, never at
+another index.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from enum import StrEnum
 from simgap.conventions import ActionSpec, Reference
 from simgap.errors import ConventionError, UsageError, did_you_mean
 from simgap.policies.base import AskedPolicy, Policy, WatchingPolicy
-from simgap.policies.executors import DelayedExecutor, EnsembleExecutor, ExecutedAction, Executor, SingleChunkExecutor
+from simgap.policies.executors import (
+    DelayedExecutor,
+    EnsembleExecutor,
+    ExecutedAction,
+    Executor,
+    SingleChunkExecutor,
+)
 
 __all__ = ["ExecutedAction", "Executor", "ExecutorSpec", "Mode", "parse_executor", "require_executable"]
 
@@ -52,12 +59,28 @@ class ExecutorSpec:
     drives. Meanwhile the chunk before goes on."""
 
     def __post_init__(self) -> None:
-        if self.replan_steps < 1 or self.lead_steps < 0 or self.delay_steps < 0 or not math.isfinite(self.decay):
-            raise UsageError(f"executor {self}: replan steps start at 1, lead and delay steps at 0, and the decay is finite")
-        if self.delay_steps > self.replan_steps or (self.delay_steps and self.mode not in (Mode.RECEDING, Mode.REAL_TIME)):
-            raise UsageError(f"executor {self}: a delay belongs to receding(k) or real_time(k) and is at most k, or chunks would overtake each other; raise k")
+        if (
+            self.replan_steps < 1
+            or self.lead_steps < 0
+            or self.delay_steps < 0
+            or not math.isfinite(self.decay)
+        ):
+            raise UsageError(
+                f"executor {self}: replan steps start at 1, lead and delay steps at 0, and the decay is"
+                " finite"
+            )
+        if self.delay_steps > self.replan_steps or (
+            self.delay_steps and self.mode not in (Mode.RECEDING, Mode.REAL_TIME)
+        ):
+            raise UsageError(
+                f"executor {self}: a delay belongs to receding(k) or real_time(k) and is at most k, or chunks"
+                " would overtake each other; raise k"
+            )
         if self.lead_steps and (self.delay_steps or self.mode is Mode.REAL_TIME):
-            raise UsageError(f"executor {self}: lead and delay are two answers to latency; give the delay of inference, or the lead of actuation, not both")
+            raise UsageError(
+                f"executor {self}: lead and delay are two answers to latency; give the delay of inference, or"
+                " the lead of actuation, not both"
+            )
 
     @property
     def asks_for_prefix(self) -> bool:
@@ -65,8 +88,18 @@ class ExecutorSpec:
         return self.mode is Mode.REAL_TIME
 
     def __str__(self) -> str:
-        parts = [str(self.replan_steps)] if self.mode in _COUNTED else [repr(float(self.decay))] if self.mode is Mode.ENSEMBLE else []
-        parts = parts + ([f"lead={self.lead_steps}"] if self.lead_steps else []) + ([f"delay={self.delay_steps}"] if self.delay_steps else [])
+        parts = (
+            [str(self.replan_steps)]
+            if self.mode in _COUNTED
+            else [repr(float(self.decay))]
+            if self.mode is Mode.ENSEMBLE
+            else []
+        )
+        parts = (
+            parts
+            + ([f"lead={self.lead_steps}"] if self.lead_steps else [])
+            + ([f"delay={self.delay_steps}"] if self.delay_steps else [])
+        )
         return f"{self.mode}({', '.join(parts)})" if parts else str(self.mode)
 
     def build(self, action_spec: ActionSpec, chunk: int) -> Executor:
@@ -84,15 +117,27 @@ class ExecutorSpec:
         needed = self.replan_steps if self.mode in _COUNTED else 1
         if usable < needed:
             whole = needed + self.lead_steps + self.delay_steps
-            raise UsageError(f"{self} needs {whole} entries, the policy's chunk has {chunk}; lower k, the lead or the delay, or train a longer chunk")
+            raise UsageError(
+                f"{self} needs {whole} entries, the policy's chunk has {chunk}; lower k, the lead or the"
+                " delay, or train a longer chunk"
+            )
         if self.delay_steps or self.mode is Mode.REAL_TIME:
-            return DelayedExecutor(action_spec, chunk, replan_steps=self.replan_steps, delay_steps=self.delay_steps, goes_on=self.mode is Mode.REAL_TIME)
+            return DelayedExecutor(
+                action_spec,
+                chunk,
+                replan_steps=self.replan_steps,
+                delay_steps=self.delay_steps,
+                goes_on=self.mode is Mode.REAL_TIME,
+            )
         if self.mode is not Mode.ENSEMBLE:
             replan = {Mode.LATEST: 1, Mode.WHOLE_CHUNK: usable, Mode.RECEDING: self.replan_steps}[self.mode]
             return SingleChunkExecutor(action_spec, chunk, replan_steps=replan, lead_steps=self.lead_steps)
         deltas = [d.name for d in action_spec.dimensions if d.reference is Reference.DELTA]
         if deltas:
-            raise ConventionError(f"{self} would average delta actions of {deltas}: +1 and -1 make 'stay'. Use receding(k), or absolute targets")
+            raise ConventionError(
+                f"{self} would average delta actions of {deltas}: +1 and -1 make 'stay'. Use receding(k), or"
+                " absolute targets"
+            )
         return EnsembleExecutor(action_spec, chunk, decay=self.decay, lead_steps=self.lead_steps)
 
 
@@ -100,13 +145,24 @@ def require_executable(policy: Policy, executor: ExecutorSpec) -> None:
     """Raise unless a policy can do what an executor will ask of it.
 
     Raises:
-        UsageError: chunks have to go on from the one before, and the policy makes every chunk anew; or the policy has an executor of its own.
+        UsageError: chunks have to go on from the one before, and the policy makes every chunk anew; or the
+            policy has an executor of its own.
     """
     if executor.asks_for_prefix and not (isinstance(policy, AskedPolicy) and policy.inpaints):
         instead = f"receding({executor.replan_steps}{f', delay={executor.delay_steps}' if executor.delay_steps else ''})"
-        raise UsageError(f"{executor} wants chunks that go on from the one before, which only a flow head can; use {instead}, or train with --head flow")
-    if isinstance(policy, WatchingPolicy) and policy.is_executor and executor != ExecutorSpec(mode=Mode.LATEST):
-        raise UsageError(f"{executor} on top of a policy that executes its own chunks would execute twice; use latest, or execution ours in its policy file")
+        raise UsageError(
+            f"{executor} wants chunks that go on from the one before, which only a flow head can; use"
+            f" {instead}, or train with --head flow"
+        )
+    if (
+        isinstance(policy, WatchingPolicy)
+        and policy.is_executor
+        and executor != ExecutorSpec(mode=Mode.LATEST)
+    ):
+        raise UsageError(
+            f"{executor} on top of a policy that executes its own chunks would execute twice; use latest, or"
+            " execution ours in its policy file"
+        )
 
 
 _COUNTED = (Mode.RECEDING, Mode.REAL_TIME)
@@ -115,17 +171,23 @@ _COUNTED = (Mode.RECEDING, Mode.REAL_TIME)
 def parse_executor(text: str) -> ExecutorSpec:
     """Read ``latest``, ``whole_chunk``, ``receding(5)``, ``ensemble(0.1)``, ``real_time(5, delay=2)``.
 
-    All but the last take an optional ``lead=N``, as in ``receding(5, lead=2)``; ``receding`` takes ``delay=N`` instead.
+    All but the last take an optional ``lead=N``, as in ``receding(5, lead=2)``; ``receding`` takes
+    ``delay=N`` instead.
 
     Raises:
         UsageError: names the forms that exist.
     """
-    forms = "latest, whole_chunk, receding(5), ensemble(0.1), each with an optional lead=N as in receding(5, lead=2), or real_time(5, delay=2)"
+    forms = (
+        "latest, whole_chunk, receding(5), ensemble(0.1), each with an optional lead=N as in receding(5,"
+        " lead=2), or real_time(5, delay=2)"
+    )
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
     if match is None:
         raise UsageError(f"executor {text!r} cannot be read; write {forms}")
     if match[1] not in list(Mode):
-        raise UsageError(f"executor {match[1]!r} is unknown; {did_you_mean(match[1], list(Mode))}; write {forms}")
+        raise UsageError(
+            f"executor {match[1]!r} is unknown; {did_you_mean(match[1], list(Mode))}; write {forms}"
+        )
     mode = Mode(match[1])
     arguments = [a.strip() for a in (match[2] or "").split(",") if a.strip()]
     named = [a.split("=", 1) for a in arguments if "=" in a]

@@ -63,22 +63,41 @@ class _Clock:
 
     def submitted(self, chunk: NDArray[np.float32], obs_step: int, episode: int | None) -> None:
         if self.episode is None:
-            raise TrialFault("a chunk was submitted before reset(episode); reset the executor at the start of every episode")
+            raise TrialFault(
+                "a chunk was submitted before reset(episode); reset the executor at the start of every"
+                " episode"
+            )
         if episode is not None and episode != self.episode:
-            raise TrialFault(f"a chunk of episode {episode} was submitted in episode {self.episode}; reset the executor at the start of every episode")
+            raise TrialFault(
+                f"a chunk of episode {episode} was submitted in episode {self.episode}; reset the executor at"
+                " the start of every episode"
+            )
         if chunk.shape != self.shape:
-            raise TrialFault(f"a chunk of shape {chunk.shape} was submitted, the executor was built for {self.shape} (entries, dimensions)")
+            raise TrialFault(
+                f"a chunk of shape {chunk.shape} was submitted, the executor was built for {self.shape}"
+                " (entries, dimensions)"
+            )
         if obs_step <= self.last_obs:
-            raise TrialFault(f"a chunk of step {obs_step} came after one of step {self.last_obs}; steps only grow, reset starts the next episode")
+            raise TrialFault(
+                f"a chunk of step {obs_step} came after one of step {self.last_obs}; steps only grow, reset"
+                " starts the next episode"
+            )
         self.last_obs = obs_step
 
     def acted(self, step: int) -> None:
         if self.episode is None:
-            raise TrialFault("act was called before reset(episode); reset the executor at the start of every episode")
+            raise TrialFault(
+                "act was called before reset(episode); reset the executor at the start of every episode"
+            )
         if step <= self.last_act:
-            raise TrialFault(f"act({step}) came after act({self.last_act}); steps only grow, reset starts the next episode")
+            raise TrialFault(
+                f"act({step}) came after act({self.last_act}); steps only grow, reset starts the next episode"
+            )
         if step < self.last_obs:
-            raise TrialFault(f"act({step}) with a chunk of step {self.last_obs}: an action cannot rest on an observation from the future")
+            raise TrialFault(
+                f"act({step}) with a chunk of step {self.last_obs}: an action cannot rest on an observation"
+                " from the future"
+            )
         self.last_act = step
 
 
@@ -106,13 +125,14 @@ class SingleChunkExecutor:
         """Replace the chunk.
 
         Raises:
-            TrialFault: before reset, for another episode, of another shape, not newer, or while the last one is not spent
-                (which would make it another executor).
+            TrialFault: before reset, for another episode, of another shape, not newer, or while the last one
+                is not spent (which would make it another executor).
         """
         gap = obs_step - self._clock.last_obs
         if self._clock.last_obs >= 0 and 0 < gap < self._replan_steps:
             raise TrialFault(
-                f"a chunk of step {obs_step} came {gap} steps after the last, this executor commits for {self._replan_steps}; ask needs_chunk(step) first"
+                f"a chunk of step {obs_step} came {gap} steps after the last, this executor commits for"
+                f" {self._replan_steps}; ask needs_chunk(step) first"
             )
         self._clock.submitted(chunk, obs_step, episode)
         self._chunk[:] = chunk
@@ -125,22 +145,37 @@ class SingleChunkExecutor:
         """
         self._clock.acted(step)
         if self._clock.last_obs < 0:
-            raise TrialFault(f"act({step}) without a chunk in episode {self._clock.episode}; submit one when needs_chunk(step) says so")
+            raise TrialFault(
+                f"act({step}) without a chunk in episode {self._clock.episode}; submit one when"
+                " needs_chunk(step) says so"
+            )
         age = step - self._clock.last_obs
         index = age + self._lead_steps
         if index >= len(self._chunk):
-            raise TrialFault(f"act({step}) would read entry {index} of a chunk of {len(self._chunk)} made at step {step - age}; submit a newer chunk")
-        return ExecutedAction(action=self._chunk[index].copy(), source_step=float(step - age), age=float(age), n_averaged=1, disagreement=None)
+            raise TrialFault(
+                f"act({step}) would read entry {index} of a chunk of {len(self._chunk)} made at step"
+                f" {step - age}; submit a newer chunk"
+            )
+        return ExecutedAction(
+            action=self._chunk[index].copy(),
+            source_step=float(step - age),
+            age=float(age),
+            n_averaged=1,
+            disagreement=None,
+        )
 
 
 class DelayedExecutor:
     """Sends entries of a chunk ``delay`` steps after the observation it was made from; until then the chunk before goes on.
 
-    This is what asynchronous inference does, told apart from it by nothing but that the delay is declared: modes ``receding`` with a
-    delay, and ``real_time``, whose chunks go on from the one before. The first chunk of an episode is waited for.
+    This is what asynchronous inference does, told apart from it by nothing but that the delay is declared:
+    modes ``receding`` with a delay, and ``real_time``, whose chunks go on from the one before. The first
+    chunk of an episode is waited for.
     """
 
-    def __init__(self, action_spec: ActionSpec, chunk: int, *, replan_steps: int, delay_steps: int, goes_on: bool) -> None:
+    def __init__(
+        self, action_spec: ActionSpec, chunk: int, *, replan_steps: int, delay_steps: int, goes_on: bool
+    ) -> None:
         self._clock = _Clock(chunk, len(action_spec))
         self._chunks: list[tuple[int, NDArray[np.float32]]] = []
         self._replan_steps, self._delay_steps, self._goes_on = replan_steps, delay_steps, goes_on
@@ -168,12 +203,14 @@ class DelayedExecutor:
         """Hand over a chunk.
 
         Raises:
-            TrialFault: before reset, for another episode, of another shape, not newer, or while the last one is not spent.
+            TrialFault: before reset, for another episode, of another shape, not newer, or while the last one
+                is not spent.
         """
         gap = obs_step - self._clock.last_obs
         if self._clock.last_obs >= 0 and 0 < gap < self._replan_steps:
             raise TrialFault(
-                f"a chunk of step {obs_step} came {gap} steps after the last, this executor commits for {self._replan_steps}; ask needs_chunk(step) first"
+                f"a chunk of step {obs_step} came {gap} steps after the last, this executor commits for"
+                f" {self._replan_steps}; ask needs_chunk(step) first"
             )
         self._clock.submitted(chunk, obs_step, episode)
         self._chunks = [*self._chunks[-1:], (obs_step, chunk.copy())]
@@ -186,13 +223,25 @@ class DelayedExecutor:
         """
         self._clock.acted(step)
         if not self._chunks:
-            raise TrialFault(f"act({step}) without a chunk in episode {self._clock.episode}; submit one when needs_chunk(step) says so")
+            raise TrialFault(
+                f"act({step}) without a chunk in episode {self._clock.episode}; submit one when"
+                " needs_chunk(step) says so"
+            )
         is_there = len(self._chunks) == 1 or step - self._chunks[-1][0] >= self._delay_steps
         source, chunk = self._chunks[-1 if is_there else 0]
         age = step - source
         if age >= len(chunk):
-            raise TrialFault(f"act({step}) would read entry {age} of a chunk of {len(chunk)} made at step {source}; submit a newer chunk")
-        return ExecutedAction(action=chunk[age].copy(), source_step=float(source), age=float(age), n_averaged=1, disagreement=None)
+            raise TrialFault(
+                f"act({step}) would read entry {age} of a chunk of {len(chunk)} made at step {source}; submit"
+                " a newer chunk"
+            )
+        return ExecutedAction(
+            action=chunk[age].copy(),
+            source_step=float(source),
+            age=float(age),
+            n_averaged=1,
+            disagreement=None,
+        )
 
 
 def prefix_of(executor: Executor, step: int) -> Prefix | None:
@@ -213,7 +262,9 @@ class EnsembleExecutor:
         self._slots = np.arange(chunk)
         self._weights = np.exp(-decay * np.arange(chunk, dtype=np.float64))
         self._gripper = action_spec.gripper_mask
-        self._range = np.where(action_spec.high > action_spec.low, action_spec.high - action_spec.low, 1.0).astype(np.float64)
+        self._range = np.where(
+            action_spec.high > action_spec.low, action_spec.high - action_spec.low, 1.0
+        ).astype(np.float64)
         self._lead_steps = lead_steps
 
     def reset(self, episode: int) -> None:
@@ -247,7 +298,10 @@ class EnsembleExecutor:
         index = step - self._obs_steps + self._lead_steps
         live = self._slots[(self._obs_steps >= 0) & (index < len(self._slots))]
         if len(live) == 0:
-            raise TrialFault(f"act({step}): no chunk reaches this step (newest from step {self._clock.last_obs}); submit one when needs_chunk(step) says so")
+            raise TrialFault(
+                f"act({step}): no chunk reaches this step (newest from step {self._clock.last_obs}); submit"
+                " one when needs_chunk(step) says so"
+            )
         order = live[np.argsort(self._obs_steps[live])]
         predictions = self._chunks[order, index[order]].astype(np.float64)
         weights = self._weights[: len(order)] / self._weights[: len(order)].sum()

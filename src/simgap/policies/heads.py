@@ -51,10 +51,20 @@ class Denoiser(nn.Module):
 
     def __init__(self, features: int, size: int, width: int) -> None:
         super().__init__()
-        self.register_buffer("frequencies", torch.exp(torch.linspace(0.0, math.log(100.0), _TIME_FEATURES // 2)), persistent=False)
+        self.register_buffer(
+            "frequencies",
+            torch.exp(torch.linspace(0.0, math.log(100.0), _TIME_FEATURES // 2)),
+            persistent=False,
+        )
         self.enter = nn.Linear(features + size + _TIME_FEATURES, width)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(approximate="tanh"), nn.Linear(width, width)) for _ in range(2)
+            nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, width),
+                nn.GELU(approximate="tanh"),
+                nn.Linear(width, width),
+            )
+            for _ in range(2)
         )
         self.leave = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, size))
 
@@ -71,7 +81,9 @@ class Denoiser(nn.Module):
         """
         with torch.autocast(features.device.type, enabled=False):
             angle = time.float()[:, None] * self.frequencies
-            hidden = self.enter(torch.cat([features.float(), noisy.float().flatten(1), angle.sin(), angle.cos()], dim=1))
+            hidden = self.enter(
+                torch.cat([features.float(), noisy.float().flatten(1), angle.sin(), angle.cos()], dim=1)
+            )
             for block in self.blocks:
                 hidden = hidden + block(hidden)
             chunk: Tensor = self.leave(hidden)

@@ -33,8 +33,9 @@ class RangeMethod(StrEnum):
 class RangeNormaliser:
     """An affine map per dimension: ``low`` to -1, ``high`` to 1. Never clips.
 
-    A dimension that stood still in the data has no scale: it maps to 0, and back to its constant. Dividing by its range, or by an
-    epsilon, would turn the first flicker at run time into the loudest input of the network.
+    A dimension that stood still in the data has no scale: it maps to 0, and back to its constant. Dividing by
+    its range, or by an epsilon, would turn the first flicker at run time into the loudest input of the
+    network.
     """
 
     names: tuple[str, ...]
@@ -46,12 +47,21 @@ class RangeNormaliser:
     def __post_init__(self) -> None:
         unknown = sorted(set(self.still) - set(self.names))
         if unknown:
-            raise DataError(f"normaliser calls {unknown} still, which are none of its dimensions {list(self.names)}: refit it")
+            raise DataError(
+                f"normaliser calls {unknown} still, which are none of its dimensions {list(self.names)}:"
+                " refit it"
+            )
         if not len(self.names) == len(self.low) == len(self.high):
-            raise DataError(f"normaliser has {len(self.names)} names, {len(self.low)} lows and {len(self.high)} highs; one of each per dimension is needed")
+            raise DataError(
+                f"normaliser has {len(self.names)} names, {len(self.low)} lows and {len(self.high)} highs;"
+                " one of each per dimension is needed"
+            )
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
             if not (np.isfinite(low) and np.isfinite(high) and high > low):
-                raise DataError(f"normaliser range of {name!r} is [{low}, {high}]; a finite low below a finite high is needed: refit it")
+                raise DataError(
+                    f"normaliser range of {name!r} is [{low}, {high}]; a finite low below a finite high is"
+                    " needed: refit it"
+                )
 
     @property
     def centre(self) -> NDArray[np.float64]:
@@ -96,7 +106,9 @@ class RangeNormaliser:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"names": list(self.names), "low": list(self.low), "high": list(self.high)} | ({"still": list(self.still)} if self.still else {})
+        return {"names": list(self.names), "low": list(self.low), "high": list(self.high)} | (
+            {"still": list(self.still)} if self.still else {}
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RangeNormaliser:
@@ -107,7 +119,12 @@ class RangeNormaliser:
         """
         _require_keys(data, {"names", "low", "high"}, "range normaliser", optional={"still"})
         names, still = (tuple(str(n) for n in data.get(key, ())) for key in ("names", "still"))
-        return cls(names=names, low=tuple(float(v) for v in data["low"]), high=tuple(float(v) for v in data["high"]), still=still)
+        return cls(
+            names=names,
+            low=tuple(float(v) for v in data["low"]),
+            high=tuple(float(v) for v in data["high"]),
+            still=still,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,14 +155,23 @@ class Normaliser:
         try:
             method = RangeMethod(data["method"])
         except ValueError as error:
-            raise DataError(f"normaliser method {data['method']!r} is unknown; known: {', '.join(RangeMethod)}") from error
-        return cls(method=method, state=RangeNormaliser.from_json(data["state"]), action=RangeNormaliser.from_json(data["action"]))
+            raise DataError(
+                f"normaliser method {data['method']!r} is unknown; known: {', '.join(RangeMethod)}"
+            ) from error
+        return cls(
+            method=method,
+            state=RangeNormaliser.from_json(data["state"]),
+            action=RangeNormaliser.from_json(data["action"]),
+        )
 
 
-def fit_range(columns: Sequence[NDArray[np.float32]], spec: VectorSpec, method: RangeMethod = RangeMethod.MIN_MAX) -> RangeNormaliser:
+def fit_range(
+    columns: Sequence[NDArray[np.float32]], spec: VectorSpec, method: RangeMethod = RangeMethod.MIN_MAX
+) -> RangeNormaliser:
     """Fit the range of each dimension over all columns together.
 
-    A dimension that hardly moves (see :data:`STILL_SHARE`) is called still and keeps its constant, see :class:`RangeNormaliser`.
+    A dimension that hardly moves (see :data:`STILL_SHARE`) is called still and keeps its constant, see
+    :class:`RangeNormaliser`.
 
     Args:
         columns: arrays ``(N_i, D)`` in spec units.
@@ -155,11 +181,20 @@ def fit_range(columns: Sequence[NDArray[np.float32]], spec: VectorSpec, method: 
     Raises:
         DataError: no rows, NaN, or another number of dimensions than the spec.
     """
-    rows = np.concatenate([np.asarray(c, dtype=np.float64) for c in columns]) if columns else np.empty((0, len(spec)))
+    rows = (
+        np.concatenate([np.asarray(c, dtype=np.float64) for c in columns])
+        if columns
+        else np.empty((0, len(spec)))
+    )
     if rows.ndim != 2 or rows.shape[1] != len(spec):
-        raise DataError(f"data to fit have shape {rows.shape}, the spec has {len(spec)} dimensions {list(spec.names)}")
+        raise DataError(
+            f"data to fit have shape {rows.shape}, the spec has {len(spec)} dimensions {list(spec.names)}"
+        )
     if len(rows) == 0 or not np.isfinite(rows).all():
-        raise DataError(f"cannot fit a normaliser on {len(rows)} rows{' with NaN or infinity' if len(rows) else ''}; give it finite data")
+        raise DataError(
+            f"cannot fit a normaliser on {len(rows)} rows{' with NaN or infinity' if len(rows) else ''}; give"
+            " it finite data"
+        )
     q = (0.0, 1.0) if method is RangeMethod.MIN_MAX else (0.01, 0.99)
     low, high = np.quantile(rows, q, axis=0)
     still = []
@@ -170,9 +205,14 @@ def fit_range(columns: Sequence[NDArray[np.float32]], spec: VectorSpec, method: 
             centre = (low[i] + high[i]) / 2.0
             low[i], high[i] = centre - span / 2.0, centre + span / 2.0
             still.append(dimension.name)
-    return RangeNormaliser(names=spec.names, low=tuple(low.tolist()), high=tuple(high.tolist()), still=tuple(still))
+    return RangeNormaliser(
+        names=spec.names, low=tuple(low.tolist()), high=tuple(high.tolist()), still=tuple(still)
+    )
 
 
 def _require_keys(data: Mapping[str, Any], keys: set[str], what: str, optional: Collection[str] = ()) -> None:
     if set(data) - set(optional) != keys:
-        raise DataError(f"{what} has the keys {sorted(data)}, expected exactly {sorted(keys)}; was it written by another version?")
+        raise DataError(
+            f"{what} has the keys {sorted(data)}, expected exactly {sorted(keys)}; was it written by another"
+            " version?"
+        )

@@ -1,8 +1,8 @@
 """The age probe: a policy whose chunks say what they are, so that an executor's output says what it did.
 
-Success cannot reveal a reversed ensemble or a stale index on short chunks; this does, exactly and in milliseconds.
-Each chunk entry holds the step of its observation, the step it is meant for, and its episode. What comes out of an executor
-therefore *is* its weighted source step, its index and its episode.
+Success cannot reveal a reversed ensemble or a stale index on short chunks; this does, exactly and in
+milliseconds. Each chunk entry holds the step of its observation, the step it is meant for, and its episode.
+What comes out of an executor therefore *is* its weighted source step, its index and its episode.
 """
 
 from __future__ import annotations
@@ -29,12 +29,18 @@ def _dimension(name: str, *, is_gripper: bool = False) -> Dimension:
 class AgeProbe:
     """Implements :class:`simgap.policies.base.Policy` for an env whose state is ``(step, episode)``; needs no camera.
 
-    Action ``(source, target, episode, gripper)``: step of the observation, step the entry is meant for, episode, and the step of
-    the observation again on a dimension that is never averaged.
+    Action ``(source, target, episode, gripper)``: step of the observation, step the entry is meant for,
+    episode, and the step of the observation again on a dimension that is never averaged.
     """
 
     action_spec = ActionSpec(
-        rate_hz=1.0, dimensions=(_dimension("source"), _dimension("target"), _dimension("episode"), _dimension("gripper", is_gripper=True))
+        rate_hz=1.0,
+        dimensions=(
+            _dimension("source"),
+            _dimension("target"),
+            _dimension("episode"),
+            _dimension("gripper", is_gripper=True),
+        ),
     )
     state_spec = StateSpec(rate_hz=1.0, dimensions=(_dimension("step"), _dimension("episode")))
     cameras: tuple[str, ...] = ()
@@ -44,7 +50,9 @@ class AgeProbe:
         """Probe with chunks of this many entries."""
         self.chunk = chunk
 
-    def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return ``(B, chunk, 4)`` for ``(B, 2)`` states; images are not looked at."""
         step, episode = (np.repeat(state[:, i : i + 1], self.chunk, axis=1) for i in range(2))
         return np.stack((step, step + np.arange(self.chunk), episode, step), axis=2).astype(np.float32)
@@ -74,7 +82,8 @@ class ProbeReport:
 def expected_age(spec: ExecutorSpec, chunk: int) -> float:
     """Return the mean age of executed actions once an episode is longer than a chunk, with synchronous inference.
 
-    ``(k - 1) / 2`` for k entries sent a chunk, and the delay with which they start; ``sum(w_i (n - 1 - i)) / sum(w_i)`` for an ensemble of n predictions.
+    ``(k - 1) / 2`` for k entries sent a chunk, and the delay with which they start; ``sum(w_i (n - 1 - i)) /
+    sum(w_i)`` for an ensemble of n predictions.
     """
     usable = chunk - spec.lead_steps
     if spec.mode is not Mode.ENSEMBLE:
@@ -92,13 +101,15 @@ def probe_executor(executor: Executor, spec: ExecutorSpec, chunk: int) -> ProbeR
         chunk: entries in a chunk, H.
 
     Returns:
-        The measured and expected mean age, and one line for each kind of fault, with the first step that shows it.
+        The measured and expected mean age, and one line for each kind of fault, with the first step that
+        shows it.
     """
     probe = AgeProbe(chunk)
     first = -(-chunk // _period(spec, chunk)) * _period(spec, chunk)
     faults: dict[str, str] = {}
     ages: list[float] = []
-    # The first episode ends in mid-chunk: what is left over must not reach the second. Ages count once the first chunk has gone.
+    # The first episode ends in mid-chunk: what is left over must not reach the second. Ages count once the
+    # first chunk has gone.
     for episode, length in ((1, chunk + chunk // 2 + 1), (2, 4 * chunk)):
         try:
             executor.reset(episode)
@@ -113,7 +124,11 @@ def probe_executor(executor: Executor, spec: ExecutorSpec, chunk: int) -> ProbeR
         except SimgapError as error:
             faults.setdefault("refused", f"refused: episode {episode}: {error}")
     whole = ages[: len(ages) - len(ages) % _period(spec, chunk)]
-    return ProbeReport(mean_age=float(np.mean(whole)) if whole else None, expected_age=expected_age(spec, chunk), faults=tuple(faults.values()))
+    return ProbeReport(
+        mean_age=float(np.mean(whole)) if whole else None,
+        expected_age=expected_age(spec, chunk),
+        faults=tuple(faults.values()),
+    )
 
 
 def probe_deltas(executor: Executor, chunk: int, episode: int = 1) -> tuple[str, ...]:
@@ -132,12 +147,21 @@ def probe_deltas(executor: Executor, chunk: int, episode: int = 1) -> tuple[str,
             executor.submit(np.full((chunk, 1), 1.0 if step % 2 else -1.0, np.float32), step)
         sent = float(executor.act(step).action[0])
         if abs(sent) != 1.0:
-            return (f"deltas: step {step}: {sent:.3f} was sent where every prediction says +1 or -1; relative actions are never averaged",)
+            return (
+                (
+                    f"deltas: step {step}: {sent:.3f} was sent where every prediction says +1 or -1; relative"
+                    " actions are never averaged"
+                ),
+            )
     return ()
 
 
 def _period(spec: ExecutorSpec, chunk: int) -> int:
-    return {Mode.WHOLE_CHUNK: chunk - spec.lead_steps, Mode.RECEDING: spec.replan_steps, Mode.REAL_TIME: spec.replan_steps}.get(spec.mode, 1)
+    return {
+        Mode.WHOLE_CHUNK: chunk - spec.lead_steps,
+        Mode.RECEDING: spec.replan_steps,
+        Mode.REAL_TIME: spec.replan_steps,
+    }.get(spec.mode, 1)
 
 
 def _promised(spec: ExecutorSpec, chunk: int, step: int) -> tuple[float, int, int]:
@@ -153,19 +177,37 @@ def _promised(spec: ExecutorSpec, chunk: int, step: int) -> tuple[float, int, in
     return sum(w * s for w, s in zip(weights, sources, strict=True)) / sum(weights), step, len(sources)
 
 
-def _faults(executed: ExecutedAction, spec: ExecutorSpec, chunk: int, step: int, episode: int) -> dict[str, str]:
+def _faults(
+    executed: ExecutedAction, spec: ExecutorSpec, chunk: int, step: int, episode: int
+) -> dict[str, str]:
     source, target, of_episode, gripper = (float(v) for v in executed.action)
     promised, newest, count = _promised(spec, chunk, step)
     found = {}
     if abs(of_episode - episode) > 1e-3:
         found["reset"] = f"the action rests on episode {of_episode:g}; chunks must not outlive reset"
     if abs(target - (step + spec.lead_steps)) > 1e-3:
-        found["index"] = f"entry meant for step {target:g} was sent, expected {step + spec.lead_steps}; read chunk[step - obs_step + lead]"
+        found["index"] = (
+            f"entry meant for step {target:g} was sent, expected {step + spec.lead_steps}; read chunk[step -"
+            " obs_step + lead]"
+        )
     if abs(source - promised) > 1e-3:
-        found["staleness"] = f"action rests on step {source:.3f} (age {step - source:.3f}), {spec} promises {promised:.3f}; check weights, order and replanning"
+        found["staleness"] = (
+            f"action rests on step {source:.3f} (age {step - source:.3f}), {spec} promises {promised:.3f};"
+            " check weights, order and replanning"
+        )
     if abs(gripper - newest) > 1e-3:
-        found["gripper"] = f"gripper rests on step {gripper:g}, the newest prediction is of step {newest}; grippers are never averaged"
-    if abs(executed.source_step - source) > 1e-3 or abs(executed.age - (step - source)) > 1e-3 or executed.n_averaged != count:
+        found["gripper"] = (
+            f"gripper rests on step {gripper:g}, the newest prediction is of step {newest}; grippers are"
+            " never averaged"
+        )
+    if (
+        abs(executed.source_step - source) > 1e-3
+        or abs(executed.age - (step - source)) > 1e-3
+        or executed.n_averaged != count
+    ):
         told = f"source {executed.source_step:.3f}, age {executed.age:.3f}, {executed.n_averaged} averaged"
-        found["record"] = f"the record says {told}; the action shows source {source:.3f}, age {step - source:.3f}, expected {count} averaged"
+        found["record"] = (
+            f"the record says {told}; the action shows source {source:.3f}, age {step - source:.3f}, expected"
+            f" {count} averaged"
+        )
     return found

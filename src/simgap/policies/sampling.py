@@ -33,8 +33,8 @@ class Inpaint:
 def prefix_weights(chunk: int, frozen: int, known: int) -> NDArray[np.float32]:
     """Return how firmly each entry of a new chunk should repeat the one before, ``(chunk,)``.
 
-    1 for the entries that will be sent before the new chunk arrives, 0 beyond the end of the old chunk, and between them
-    ``w (e^w - 1) / (e - 1)`` of a falling line (real-time chunking, arXiv 2506.07339).
+    1 for the entries that will be sent before the new chunk arrives, 0 beyond the end of the old chunk, and
+    between them ``w (e^w - 1) / (e - 1)`` of a falling line (real-time chunking, arXiv 2506.07339).
 
     Args:
         chunk: entries in a chunk.
@@ -53,7 +53,9 @@ def two_steps(denoise: Denoise, like: Tensor) -> Tensor:
     return denoise(first, like.new_full((len(like),), MIP_TIME))
 
 
-def euler(denoise: Denoise, noise: Tensor, steps: int, target: FlowTarget, inpaint: Inpaint | None = None) -> Tensor:
+def euler(
+    denoise: Denoise, noise: Tensor, steps: int, target: FlowTarget, inpaint: Inpaint | None = None
+) -> Tensor:
     """Carry noise to a chunk.
 
     Args:
@@ -69,7 +71,11 @@ def euler(denoise: Denoise, noise: Tensor, steps: int, target: FlowTarget, inpai
     x = noise
     for k in range(steps):
         t = k / steps
-        velocity = (_clean(denoise, x, t, target) - x) / (1.0 - t) if inpaint is None else _guided(denoise, x, t, target, inpaint)
+        velocity = (
+            (_clean(denoise, x, t, target) - x) / (1.0 - t)
+            if inpaint is None
+            else _guided(denoise, x, t, target, inpaint)
+        )
         x = x + velocity / steps
     return x
 

@@ -37,7 +37,10 @@ def plot_teacher_map(found: TeacherMap, path: Path) -> None:
         axes.tick_params(labelsize=8)
         _outline(axes, found)
     figure.colorbar(image, ax=list(panels), label="share of rollouts", shrink=0.85)
-    figure.suptitle(f"{found.teacher} on {found.env}, others as {found.ranges.name}; white frame: {found.ranges.name}", fontsize=10)
+    figure.suptitle(
+        f"{found.teacher} on {found.env}, others as {found.ranges.name}; white frame: {found.ranges.name}",
+        fontsize=10,
+    )
     _write(figure, path)
 
 
@@ -72,7 +75,9 @@ def plot_sweep(
     points = np.array([np.nan if r.point is None else r.point for r in rates])
     low = np.array([0.0 if r.low is None else r.low for r in rates])
     high = np.array([1.0 if r.high is None else r.high for r in rates])
-    axes.errorbar(values, points, yerr=np.clip([points - low, high - points], 0.0, None), marker="o", capsize=3)
+    axes.errorbar(
+        values, points, yerr=np.clip([points - low, high - points], 0.0, None), marker="o", capsize=3
+    )
     if inside is not None and inside[0] < inside[1]:
         axes.axvspan(*inside, alpha=0.12, label="range of the preset")
         axes.legend(fontsize=8, loc="lower left")
@@ -87,7 +92,16 @@ def plot_sweep(
             small.set_axis_off()
             small.set_title(f"{values[column]:.3g}" if row == 1 else "", fontsize=7)
             if column == 0:
-                small.text(-0.08, 0.5, camera, transform=small.transAxes, rotation=90, va="center", ha="right", fontsize=8)
+                small.text(
+                    -0.08,
+                    0.5,
+                    camera,
+                    transform=small.transAxes,
+                    rotation=90,
+                    va="center",
+                    ha="right",
+                    fontsize=8,
+                )
     _write(figure, path)
 
 
@@ -97,7 +111,11 @@ def _outline(axes: Axes, found: TeacherMap) -> None:
     ranges = found.ranges.ranges
     if found.x.factor in ranges and found.y.factor in ranges:
         (left, right), (bottom, top) = ranges[found.x.factor], ranges[found.y.factor]
-        axes.add_patch(Rectangle((left, bottom), right - left, top - bottom, fill=False, edgecolor="white", linewidth=1.5))
+        axes.add_patch(
+            Rectangle(
+                (left, bottom), right - left, top - bottom, fill=False, edgecolor="white", linewidth=1.5
+            )
+        )
 
 
 def _write(figure: Figure, path: Path) -> None:

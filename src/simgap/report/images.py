@@ -31,11 +31,14 @@ class Film:
     """Camera name and its frames as data URIs."""
 
 
-def encode_films(strips: Sequence[FilmStrip], budget_bytes: int = BUDGET_BYTES) -> tuple[tuple[Film, ...], str]:
+def encode_films(
+    strips: Sequence[FilmStrip], budget_bytes: int = BUDGET_BYTES
+) -> tuple[tuple[Film, ...], str]:
     """Encode strips at the best quality that keeps all of them under the budget.
 
     Returns:
-        The films, and a sentence on what had to be left out (empty when nothing). Strips are dropped from the end.
+        The films, and a sentence on what had to be left out (empty when nothing). Strips are dropped from the
+        end.
     """
     films: tuple[Film, ...] = ()
     for side, quality in _LEVELS:
@@ -55,7 +58,9 @@ def data_uri(frame: Frame, side: int, quality: int) -> str:
         DataError: the frame is not ``(H, W, 3)`` uint8.
     """
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.size == 0:
-        raise DataError(f"a film frame has shape {frame.shape} and type {frame.dtype}; expected (H, W, 3) uint8")
+        raise DataError(
+            f"a film frame has shape {frame.shape} and type {frame.dtype}; expected (H, W, 3) uint8"
+        )
     image = Image.fromarray(np.ascontiguousarray(frame))
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     stream = io.BytesIO()
@@ -64,8 +69,13 @@ def data_uri(frame: Frame, side: int, quality: int) -> str:
 
 
 def _film(strip: FilmStrip, side: int, quality: int) -> Film:
-    tone = {OutcomeKind.SUCCESS: "good", OutcomeKind.FAILURE: "bad", OutcomeKind.VOID: "void"}[strip.outcome.kind]
-    rows = tuple((name, tuple(data_uri(frame, side, quality) for frame in frames)) for name, frames in strip.cameras.items())
+    tone = {OutcomeKind.SUCCESS: "good", OutcomeKind.FAILURE: "bad", OutcomeKind.VOID: "void"}[
+        strip.outcome.kind
+    ]
+    rows = tuple(
+        (name, tuple(data_uri(frame, side, quality) for frame in frames))
+        for name, frames in strip.cameras.items()
+    )
     return Film(strip=strip, tone=tone, rows=rows)
 
 

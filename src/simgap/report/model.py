@@ -81,9 +81,14 @@ class FilmStrip:
     note: str = ""
 
     def __post_init__(self) -> None:
-        wrong = {name: len(frames) for name, frames in self.cameras.items() if len(frames) != len(self.times_s)}
+        wrong = {
+            name: len(frames) for name, frames in self.cameras.items() if len(frames) != len(self.times_s)
+        }
         if wrong:
-            raise UsageError(f"film strip {self.label!r} has {len(self.times_s)} times, but frames {wrong}; give one frame a time and camera")
+            raise UsageError(
+                f"film strip {self.label!r} has {len(self.times_s)} times, but frames {wrong}; give one frame"
+                " a time and camera"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +142,10 @@ class JointTrace:
     def __post_init__(self) -> None:
         if not len(self.times_s) == len(self.commanded) == len(self.measured) > 1:
             lengths = (len(self.times_s), len(self.commanded), len(self.measured))
-            raise UsageError(f"the trace of {self.name!r} has {lengths} times, commands and readings; give as many of each, two at least")
+            raise UsageError(
+                f"the trace of {self.name!r} has {lengths} times, commands and readings; give as many of"
+                " each, two at least"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -283,5 +291,7 @@ class ReportModel:
     @property
     def sources(self) -> frozenset[EvidenceKind]:
         """Kinds of evidence that count here; the banner follows from it. A set in which every trial is void counts for nothing."""
-        counted = [r.source for r in self.rates if r.estimate.n > 0] + [p.source for p in self.paired if p.result.counts.n > 0]
+        counted = [r.source for r in self.rates if r.estimate.n > 0] + [
+            p.source for p in self.paired if p.result.counts.n > 0
+        ]
         return frozenset(counted + [f.source for f in self.failures if f.n > 0])

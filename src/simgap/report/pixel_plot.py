@@ -23,12 +23,42 @@ def plot_floor(report: FloorReport, path: Path) -> None:
         errors = [next(e for e in s.errors if e.phase == phase) for s in report.sizes]
         middle = [e.median_mm for e in errors]
         lows = [e.median_mm if e.median_interval_mm is None else e.median_interval_mm[0] for e in errors]
-        spread = [[m - low for m, low in zip(middle, lows, strict=True)], [e.p90_mm - m for m, e in zip(middle, errors, strict=True)]]
-        axes.errorbar(sizes, middle, yerr=spread, marker="o", capsize=3, color=f"C{k}", label=f"{phase}: median, up to the 90th percentile")
-        axes.plot(sizes, [e.blind_median_mm for e in errors], linestyle=":", color=f"C{k}", label=f"{phase}: guessing from the encoders")
-    axes.axhline(report.tolerance_mm, color="black", linewidth=1, linestyle="--", label=f"tolerance {report.tolerance_mm:g} mm")
+        spread = [
+            [m - low for m, low in zip(middle, lows, strict=True)],
+            [e.p90_mm - m for m, e in zip(middle, errors, strict=True)],
+        ]
+        axes.errorbar(
+            sizes,
+            middle,
+            yerr=spread,
+            marker="o",
+            capsize=3,
+            color=f"C{k}",
+            label=f"{phase}: median, up to the 90th percentile",
+        )
+        axes.plot(
+            sizes,
+            [e.blind_median_mm for e in errors],
+            linestyle=":",
+            color=f"C{k}",
+            label=f"{phase}: guessing from the encoders",
+        )
+    axes.axhline(
+        report.tolerance_mm,
+        color="black",
+        linewidth=1,
+        linestyle="--",
+        label=f"tolerance {report.tolerance_mm:g} mm",
+    )
     for s in report.sizes:
-        axes.annotate(str(s.verdict), (s.size_px, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=_COLOURS[str(s.verdict)])
+        axes.annotate(
+            str(s.verdict),
+            (s.size_px, 1.0),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="bottom",
+            color=_COLOURS[str(s.verdict)],
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(s) for s in sizes])

@@ -20,7 +20,12 @@ from simgap.types import EvidenceKind
 
 LIMIT_BYTES = 6_000_000
 """No report is larger."""
-_SYMBOLS = {CheckVerdict.OK: "✓", CheckVerdict.BROKEN: "✕", CheckVerdict.CANNOT_TELL: "?", CheckVerdict.NOT_RUN: "–"}
+_SYMBOLS = {
+    CheckVerdict.OK: "✓",
+    CheckVerdict.BROKEN: "✕",
+    CheckVerdict.CANNOT_TELL: "?",
+    CheckVerdict.NOT_RUN: "–",
+}
 _GRAVITY = (CheckVerdict.BROKEN, CheckVerdict.CANNOT_TELL, CheckVerdict.OK, CheckVerdict.NOT_RUN)
 _GRADE_TONES = {
     Grade.HARDWARE: "real",
@@ -67,7 +72,10 @@ def render_report(model: ReportModel) -> str:
         )
     )
     if len(html.encode()) > LIMIT_BYTES:
-        raise DataError(f"the report would have {len(html.encode()):,} bytes, more than {LIMIT_BYTES:,}; give fewer ledger rows, stamps or checks")
+        raise DataError(
+            f"the report would have {len(html.encode()):,} bytes, more than {LIMIT_BYTES:,}; give fewer"
+            " ledger rows, stamps or checks"
+        )
     return html
 
 
@@ -89,7 +97,13 @@ def _gravest(checks: Sequence[CheckResult]) -> CheckVerdict:
 
 
 def _environment() -> Environment:
-    return Environment(loader=PackageLoader("simgap.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=PackageLoader("simgap.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _style() -> Markup:

@@ -13,8 +13,9 @@ from simgap.statistics import Difference, Estimate, visible_difference
 from simgap.types import EvidenceKind
 
 GLOSSARY = (
-    "Turn: once round the loop of training, trials, diagnosis and repair. In use: objects lie where they lie when the robot works. "
-    "Seal: the stand-in robot's hidden difference, committed by its hash before the first trial."
+    "Turn: once round the loop of training, trials, diagnosis and repair. In use: objects lie where they lie"
+    " when the robot works. Seal: the stand-in robot's hidden difference, committed by its hash before the"
+    " first trial."
 )
 _PERCENT = "\N{NO-BREAK SPACE}%"
 SOURCE_NAMES = {
@@ -46,8 +47,16 @@ class PairedWords:
 
 def claim_rests(claim: Claim) -> str:
     """Say which ledger rows a claim rests on, what they say, and which do not count."""
-    sides = (("rests on", claim.supporting), ("against it:", claim.against), ("decides neither way:", claim.undecided))
-    said = [f"{words} ledger row{'s' if len(rows) > 1 else ''} {', '.join(str(number) for number, _ in rows)}" for words, rows in sides if rows]
+    sides = (
+        ("rests on", claim.supporting),
+        ("against it:", claim.against),
+        ("decides neither way:", claim.undecided),
+    )
+    said = [
+        f"{words} ledger row{'s' if len(rows) > 1 else ''} {', '.join(str(number) for number, _ in rows)}"
+        for words, rows in sides
+        if rows
+    ]
     said += [f"row {number} does not count: {why}" for number, why in claim.uncounted]
     return f"claimed: at least {100 * claim.at_least:.4g}{_PERCENT} of trials; {'; '.join(said)}"
 
@@ -56,23 +65,37 @@ def banner(sources: Collection[EvidenceKind]) -> Banner:
     """Return the banner for the kinds of evidence a report holds; the strongest kind names it, the others are listed."""
     if EvidenceKind.REAL in sources:
         mixed = sorted(SOURCE_NAMES[s] for s in sources if s is not EvidenceKind.REAL)
-        rest = f" Numbers marked {' or '.join(filter(None, [', '.join(mixed[:-1]), *mixed[-1:]]))} only decided what was worth hardware time." if mixed else ""
+        rest = (
+            f" Numbers marked {' or '.join(filter(None, [', '.join(mixed[:-1]), *mixed[-1:]]))} only decided"
+            " what was worth hardware time."
+            if mixed
+            else ""
+        )
         return Banner(
-            tone=EvidenceKind.REAL, head="Hardware evidence", body=f"Trials on a real robot. They hold for the robot, conditions and dates named here.{rest}"
+            tone=EvidenceKind.REAL,
+            head="Hardware evidence",
+            body=f"Trials on a real robot. They hold for the robot, conditions and dates named here.{rest}",
         )
     if EvidenceKind.SURROGATE in sources:
         return Banner(
             tone=EvidenceKind.SURROGATE,
             head="Surrogate evidence",
-            body="A sealed simulated robot stood in for hardware. Nothing here is evidence about a real robot.",
+            body=(
+                "A sealed simulated robot stood in for hardware. Nothing here is evidence about a real robot."
+            ),
         )
     if sources:
         return Banner(
             tone=EvidenceKind.SIM,
             head="Simulated evidence only",
-            body="No robot and no stand-in was tried. It can say what is broken or worth hardware time; nothing here is evidence about a real robot.",
+            body=(
+                "No robot and no stand-in was tried. It can say what is broken or worth hardware time;"
+                " nothing here is evidence about a real robot."
+            ),
         )
-    return Banner(tone=None, head="No evidence", body="This report holds no rollouts and no trials that count.")
+    return Banner(
+        tone=None, head="No evidence", body="This report holds no rollouts and no trials that count."
+    )
 
 
 def percent(value: float | None, n: int = 100) -> str:
@@ -90,7 +113,9 @@ def interval(estimate: Estimate) -> str:
     """Return an interval as text, or why there is none."""
     if estimate.low is None or estimate.high is None:
         return f"unknown: {estimate.reason}"
-    return f"{percent(estimate.low, estimate.n).removesuffix(_PERCENT)} to {percent(estimate.high, estimate.n)}"
+    return (
+        f"{percent(estimate.low, estimate.n).removesuffix(_PERCENT)} to {percent(estimate.high, estimate.n)}"
+    )
 
 
 def level(confidence: float) -> str:
@@ -162,11 +187,20 @@ def uneven_voids(rates: Collection[Rate]) -> str:
     """Return a warning when voids fell unevenly on sets of the same source, else nothing."""
     found = []
     for source in EvidenceKind:
-        shares = [(r, sum(r.voids.values()) / max(1, r.estimate.n + sum(r.voids.values()))) for r in rates if r.source is source]
+        shares = [
+            (r, sum(r.voids.values()) / max(1, r.estimate.n + sum(r.voids.values())))
+            for r in rates
+            if r.source is source
+        ]
         if len(shares) > 1 and max(s for _, s in shares) - min(s for _, s in shares) > 0.05:
             worst = max(shares, key=lambda item: item[1])
             found.append(f"{worst[0].label}, turn {worst[0].turn} ({percent(worst[1])} void)")
-    return f"Voids are uneven between sets; the most in {', '.join(found)}. Read the comparison with that in mind." if found else ""
+    return (
+        f"Voids are uneven between sets; the most in {', '.join(found)}. Read the comparison with that in"
+        " mind."
+        if found
+        else ""
+    )
 
 
 def paired_words(paired: Paired) -> PairedWords:
@@ -174,21 +208,37 @@ def paired_words(paired: Paired) -> PairedWords:
     result, old, new = paired.result, paired.old, paired.new
     difference, counts = result.difference, result.counts
     if difference.point is None or difference.low is None or difference.high is None:
-        return PairedWords(tone="none", head=f"{new} and {old} cannot be compared", body=f"Not one pair of trials counts ({difference.reason}).")
-    size = f"{points(difference.point)} points ({level(difference.confidence)} interval {difference_interval(difference)}) on {counts.n} pairs"
+        return PairedWords(
+            tone="none",
+            head=f"{new} and {old} cannot be compared",
+            body=f"Not one pair of trials counts ({difference.reason}).",
+        )
+    size = (
+        f"{points(difference.point)} points ({level(difference.confidence)} interval"
+        f" {difference_interval(difference)}) on {counts.n} pairs"
+    )
     if difference.low > 0:
         return PairedWords(tone="better", head=f"{new} is better than {old}", body=f"{size}.")
     if difference.high < 0:
         return PairedWords(tone="worse", head=f"{new} is worse than {old}", body=f"{size}. Keep {old}.")
-    body = f"{size}. The interval holds zero, so {new} may be better or worse; that is not proof that they are equal. "
-    body += f"The two differ on {counts.discordant} of {counts.n} pairs. {_could_miss((counts.n11 + counts.n01) / counts.n, counts.n)}"
+    body = (
+        f"{size}. The interval holds zero, so {new} may be better or worse; that is not proof that they are"
+        " equal. "
+    )
+    body += (
+        f"The two differ on {counts.discordant} of {counts.n} pairs."
+        f" {_could_miss((counts.n11 + counts.n01) / counts.n, counts.n)}"
+    )
     return PairedWords(tone="unclear", head=f"{new} is not shown to be better than {old}", body=body)
 
 
 def _could_miss(rate: float, n: int) -> str:
     rise = visible_difference(rate, n)
     size = "any rise" if rise is None else f"a rise of less than {math.ceil(100 * rise)} points"
-    return f"As a guide, two independent arms of {n} trials usually miss {size} from {percent(rate, n)}; pairing helps somewhat."
+    return (
+        f"As a guide, two independent arms of {n} trials usually miss {size} from {percent(rate, n)}; pairing"
+        " helps somewhat."
+    )
 
 
 def measured(check: CheckResult) -> str:
@@ -197,7 +247,10 @@ def measured(check: CheckResult) -> str:
     if check.value is not None or check.threshold is not None:
         unit = f" {check.unit}" if check.unit else ""
         limit = "no threshold" if check.threshold is None else f"threshold {number(check.threshold)}{unit}"
-        parts.append(f"{check.statistic or 'statistic'}: {number(check.value)}{unit if check.value is not None else ''} ({limit})")
+        parts.append(
+            f"{check.statistic or 'statistic'}:"
+            f" {number(check.value)}{unit if check.value is not None else ''} ({limit})"
+        )
     elif check.statistic:
         parts.append(f"{check.statistic}: unknown")
     if check.n is not None:
@@ -209,7 +262,11 @@ def shared(check: CheckResult) -> str:
     """Return what a check assumes together with the thing it checks, as text."""
     if check.shared_assumptions is None:
         return "Shared assumptions: unknown"
-    return f"Shares with what it checks: {', '.join(check.shared_assumptions)}" if check.shared_assumptions else "Shares no assumption with what it checks"
+    return (
+        f"Shares with what it checks: {', '.join(check.shared_assumptions)}"
+        if check.shared_assumptions
+        else "Shares no assumption with what it checks"
+    )
 
 
 def shared_by(checks: Sequence[CheckResult]) -> list[tuple[str, list[str]]]:
@@ -251,11 +308,23 @@ def seal_order(seal: Seal) -> SealOrder:
     first = {row.kind: row.id for row in sorted(seal.order, key=lambda row: -row.id)}
     committed, found, opened = (first.get(kind) for kind in ("commitment", "finding", "seal_opened"))
     if committed is None or found is None:
-        return SealOrder(text="The ledger rows of the commitment and the diagnosis are not shown: their order is unknown.", warning=True)
+        return SealOrder(
+            text="The ledger rows of the commitment and the diagnosis are not shown: their order is unknown.",
+            warning=True,
+        )
     if opened is None:
-        text = f"The hidden gap was committed (row {committed}) and the diagnosis written down (row {found}); the seal is still closed."
+        text = (
+            f"The hidden gap was committed (row {committed}) and the diagnosis written down (row {found});"
+            " the seal is still closed."
+        )
         return SealOrder(text=text, warning=False)
     if opened < found or opened < committed:
-        return SealOrder(text="The seal was opened before the diagnosis was written down: agreement proves nothing.", warning=True)
-    text = f"The hidden gap was committed (row {committed}), the diagnosis written down (row {found}), and only then the seal opened (row {opened})."
+        return SealOrder(
+            text="The seal was opened before the diagnosis was written down: agreement proves nothing.",
+            warning=True,
+        )
+    text = (
+        f"The hidden gap was committed (row {committed}), the diagnosis written down (row {found}), and only"
+        f" then the seal opened (row {opened})."
+    )
     return SealOrder(text=text, warning=False)

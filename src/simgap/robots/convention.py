@@ -26,7 +26,12 @@ class CommandMap:
     @classmethod
     def identity(cls, spec: ActionSpec) -> CommandMap:
         """Return the map that changes nothing."""
-        return cls(names=spec.names, multipliers=(1.0,) * len(spec), low=tuple(map(float, spec.low)), high=tuple(map(float, spec.high)))
+        return cls(
+            names=spec.names,
+            multipliers=(1.0,) * len(spec),
+            low=tuple(map(float, spec.low)),
+            high=tuple(map(float, spec.high)),
+        )
 
     @classmethod
     def correcting(cls, spec: ActionSpec, measured: Mapping[str, float]) -> CommandMap:
@@ -43,17 +48,27 @@ class CommandMap:
             if name not in spec.names:
                 raise ConventionError(f"cannot correct {name!r}: the action has {list(spec.names)}")
             if not np.isfinite(value) or abs(value) < 0.05:
-                raise ConventionError(f"a multiplier of {value:g} on {name} cannot be undone; the joint hardly follows its command: check the wiring")
+                raise ConventionError(
+                    f"a multiplier of {value:g} on {name} cannot be undone; the joint hardly follows its"
+                    " command: check the wiring"
+                )
         identity = cls.identity(spec)
-        return cls(names=spec.names, multipliers=tuple(measured.get(n, 1.0) for n in spec.names), low=identity.low, high=identity.high)
+        return cls(
+            names=spec.names,
+            multipliers=tuple(measured.get(n, 1.0) for n in spec.names),
+            low=identity.low,
+            high=identity.high,
+        )
 
     def apply(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the command that makes the robot do ``action``, ``(A,)`` float32.
 
-        The limits are those of the motion, so the action is clipped to them and then divided: a robot that does half of
-        what it is told has to be told twice as much.
+        The limits are those of the motion, so the action is clipped to them and then divided: a robot that
+        does half of what it is told has to be told twice as much.
         """
-        return np.asarray(np.clip(action, self.low, self.high) / np.asarray(self.multipliers), dtype=np.float32)
+        return np.asarray(
+            np.clip(action, self.low, self.high) / np.asarray(self.multipliers), dtype=np.float32
+        )
 
     @property
     def is_identity(self) -> bool:

@@ -39,14 +39,18 @@ class Contract:
         """Return one reading of every sensor.
 
         Raises:
-            TrialFault: a frame is missing, stale or of another shape, an encoder is not finite, or there is no clock.
+            TrialFault: a frame is missing, stale or of another shape, an encoder is not finite, or there is
+                no clock.
         """
         for name in (*self.cameras, "state"):
             if name not in arrays:
                 raise TrialFault(f"the robot sent no {name!r}; it sent {_names(arrays)}")
         for name in arrays:
             if name not in (*self.cameras, "state"):
-                raise TrialFault(f"the robot sent {name!r:.40}, which no task of its env has; it has {_names(self.cameras)}")
+                raise TrialFault(
+                    f"the robot sent {name!r:.40}, which no task of its env has; it has"
+                    f" {_names(self.cameras)}"
+                )
         frame = (self.image_size, self.image_size, 3)
         for camera in self.cameras:
             _require_array(f"frame of the {camera} camera", arrays[camera], "uint8", frame)
@@ -54,10 +58,18 @@ class Contract:
         _require_array("state", state, "float32", (len(self.state),))
         if not np.isfinite(state).all():
             name = self.state[int(np.flatnonzero(~np.isfinite(state))[0])]
-            raise TrialFault(f"the robot says that {name} is at {state[~np.isfinite(state)][0]}; expected a finite number: check the encoder")
+            raise TrialFault(
+                f"the robot says that {name} is at {state[~np.isfinite(state)][0]}; expected a finite number:"
+                " check the encoder"
+            )
         ages = _mapping("frame_age_s", header.get("frame_age_s"))
         aged = {camera: self._age(camera, ages.get(camera)) for camera in self.cameras}
-        return RobotObservation(images={c: arrays[c] for c in self.cameras}, state=state, time_s=_seconds(header), frame_age_s=aged)
+        return RobotObservation(
+            images={c: arrays[c] for c in self.cameras},
+            state=state,
+            time_s=_seconds(header),
+            frame_age_s=aged,
+        )
 
     def applied(self, header: Mapping[str, Any]) -> AppliedAction:
         """Return what the robot did with a command.
@@ -67,20 +79,32 @@ class Contract:
         """
         said = header.get("applied")
         if not isinstance(said, list) or len(said) != len(self.action):
-            raise TrialFault(f"the robot says it applied {said!r:.60}; expected {len(self.action)} numbers: {_names(self.action)}")
-        values = [_number(f"the applied command of {name}", v) for name, v in zip(self.action, said, strict=True)]
+            raise TrialFault(
+                f"the robot says it applied {said!r:.60}; expected {len(self.action)} numbers:"
+                f" {_names(self.action)}"
+            )
+        values = [
+            _number(f"the applied command of {name}", v) for name, v in zip(self.action, said, strict=True)
+        ]
         with np.errstate(over="ignore"):
             action = np.array(values, dtype=np.float32)
         if not np.isfinite(action).all():
-            raise TrialFault(f"the robot says it applied {max(values, key=abs)!r:.40}, which no float32 holds")
+            raise TrialFault(
+                f"the robot says it applied {max(values, key=abs)!r:.40}, which no float32 holds"
+            )
         if not isinstance(header.get("clipped"), bool):
-            raise TrialFault(f"the robot says {header.get('clipped')!r:.40} for whether it clipped; expected true or false")
+            raise TrialFault(
+                f"the robot says {header.get('clipped')!r:.40} for whether it clipped; expected true or false"
+            )
         return AppliedAction(action=action, clipped=header["clipped"], time_s=_seconds(header))
 
     def _age(self, camera: str, said: Any) -> float:
         age = _number(f"the age of the {camera} camera's frame", said)
         if age < 0:
-            raise TrialFault(f"the robot says that the frame of the {camera} camera is {age:g} s old; expected 0 or more: check its clock")
+            raise TrialFault(
+                f"the robot says that the frame of the {camera} camera is {age:g} s old; expected 0 or more:"
+                " check its clock"
+            )
         if age > STALE_S:
             raise TrialFault(f"{camera} camera froze: its frame is {age:.2f} s old, {STALE_S} s is allowed")
         return age
@@ -118,7 +142,9 @@ def verdict(header: Mapping[str, Any]) -> Outcome | None:
             except DataError as error:
                 raise TrialFault(f"the robot's judge said {said!r:.80}: {error}") from error
     told = "nothing" if said is ... else f"{said!r:.80}"
-    raise TrialFault(f"the robot's judge said {told}; expected null or one of {_names(OutcomeKind)} with its detail")
+    raise TrialFault(
+        f"the robot's judge said {told}; expected null or one of {_names(OutcomeKind)} with its detail"
+    )
 
 
 def _require_array(what: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:

@@ -1,8 +1,9 @@
 """The driver's side of a surrogate robot: the robot interface over a pipe to the sealed process.
 
-Nothing that the process says is believed unread (:mod:`simgap.robots.readings`), and no wait is without an end. Once an
-answer is malformed, late, or that of another question, the process is ended: what comes after it means nothing.
-The trial in which that happens is void; the next one starts a new process, which must show the same seal.
+Nothing that the process says is believed unread (:mod:`simgap.robots.readings`), and no wait is without an
+end. Once an answer is malformed, late, or that of another question, the process is ended: what comes after it
+means nothing. The trial in which that happens is void; the next one starts a new process, which must show the
+same seal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from numpy.typing import NDArray
 from simgap.compute.child import Child, Ending, UnaskedError, one_line, parent_to_die_with
 from simgap.compute.machine import child_environment
 from simgap.envs import make_env
-from simgap.errors import ConventionError, DataError, MachineError, SealError, SimgapError, TrialFault, UsageError
+from simgap.errors import (
+    ConventionError,
+    DataError,
+    MachineError,
+    SealError,
+    SimgapError,
+    TrialFault,
+    UsageError,
+)
 from simgap.mutants.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots import readings
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
@@ -35,7 +44,9 @@ START_S = 120.0
 """For imports and a world."""
 REPLY_S = 60.0
 """For one answer; a step takes milliseconds and a reset a second."""
-_KINDS: Mapping[str, type[SimgapError]] = {k.__name__: k for k in (UsageError, DataError, ConventionError, MachineError)}
+_KINDS: Mapping[str, type[SimgapError]] = {
+    k.__name__: k for k in (UsageError, DataError, ConventionError, MachineError)
+}
 
 
 class SurrogateRobot:
@@ -78,8 +89,19 @@ class SurrogateRobot:
             state=task.state_spec.names,
             action=task.action_spec.names,
         )
-        asked = {"--env": env, "--image-size": str(image_size), "--seed": str(seed), "--gap": gap, "--trust": json.dumps(current().to_json())}
-        self._command = [sys.executable, "-m", "simgap.robots.surrogate_process", *(w for pair in asked.items() for w in pair)]
+        asked = {
+            "--env": env,
+            "--image-size": str(image_size),
+            "--seed": str(seed),
+            "--gap": gap,
+            "--trust": json.dumps(current().to_json()),
+        }
+        self._command = [
+            sys.executable,
+            "-m",
+            "simgap.robots.surrogate_process",
+            *(w for pair in asked.items() for w in pair),
+        ]
         self._questions, self._clock_s, self._has_moved, self._fault = 0, 0.0, False, ""
         self._child = self._started()
         self.seal = self._greeting()
@@ -87,7 +109,8 @@ class SurrogateRobot:
 
     def reset(self, condition: InitialCondition) -> InitialCondition:
         """Go home and place the objects; see :class:`~simgap.robots.base.Robot`."""
-        if self._fault and self._has_moved:  # the trial before is void; a process that never moved is not tried again
+        # the trial before is void; a process that never moved is not tried again
+        if self._fault and self._has_moved:
             self._restart()
         asked = {"verb": "reset", "seed": condition.seed, "placements": dict(condition.placements)}
         header, _ = self._ask(asked)
@@ -129,8 +152,9 @@ class SurrogateRobot:
     def open_seal(self, diagnosis_hash: str) -> Gap:
         """Show the hidden gap, against the ledger hash of a diagnosis that is already written.
 
-        The process checks that it is given a hash, not that a ledger holds it: the loop hands over the hash of the row it has just
-        written, and the ledger refuses a ``seal_opened`` row without a finding before it.
+        The process checks that it is given a hash, not that a ledger holds it: the loop hands over the hash
+        of the row it has just written, and the ledger refuses a ``seal_opened`` row without a finding before
+        it.
 
         Raises:
             SealError: what is given is no hash, or what is shown does not match the commitment.
@@ -142,9 +166,14 @@ class SurrogateRobot:
             gap = gap_from_json(header["gap"])
             is_sealed = header["nonce"] == nonce_of(self._seed) and seal_of(gap, self._seed) == self.seal
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise SealError("what the surrogate shows as its gap cannot be read; it is not the one that was sealed") from error
+            raise SealError(
+                "what the surrogate shows as its gap cannot be read; it is not the one that was sealed"
+            ) from error
         if not is_sealed:
-            raise SealError(f"the gap shown does not match the commitment {self.seal[:12]}; the surrogate is not the one that was sealed")
+            raise SealError(
+                f"the gap shown does not match the commitment {self.seal[:12]}; the surrogate is not the one"
+                " that was sealed"
+            )
         return gap
 
     def stamp_fields(self) -> dict[str, Any]:
@@ -163,7 +192,10 @@ class SurrogateRobot:
         try:
             return Child([*self._command, "--parent", str(parent_to_die_with())], env=environment)
         except OSError as error:
-            raise MachineError(f"the surrogate process cannot be started ({error.strerror}); see whether {sys.executable} runs") from error
+            raise MachineError(
+                f"the surrogate process cannot be started ({error.strerror}); see whether {sys.executable}"
+                " runs"
+            ) from error
 
     def _greeting(self) -> str:
         """Return the seal that a new process begins with."""
@@ -179,19 +211,29 @@ class SurrogateRobot:
         seal = header.get("seal")
         if not isinstance(seal, str) or len(seal) != 64:
             self._child.close()
-            raise MachineError(f"the surrogate process began with {seal!r:.40}, not with its seal; is {sys.executable} the Python of this simgap?")
+            raise MachineError(
+                f"the surrogate process began with {seal!r:.40}, not with its seal; is {sys.executable} the"
+                " Python of this simgap?"
+            )
         return seal
 
     def _restart(self) -> None:
         self._child = self._started()
         if self._greeting() != self.seal:
             self._child.close()
-            raise SealError(f"the surrogate came back with another seal than {self.seal[:12]}; it is not the one that was sealed")
+            raise SealError(
+                f"the surrogate came back with another seal than {self.seal[:12]}; it is not the one that was"
+                " sealed"
+            )
         self._has_moved, self._fault = False, ""
 
-    def _ask(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def _ask(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         if self._fault or not self._child.is_open:
-            raise MachineError(f"the surrogate process has ended ({self._fault or 'it was closed'}); open the robot again")
+            raise MachineError(
+                f"the surrogate process has ended ({self._fault or 'it was closed'}); open the robot again"
+            )
         self._questions += 1
         number, deadline = self._questions, time.monotonic() + self._reply_s
         try:
@@ -199,9 +241,15 @@ class SurrogateRobot:
             self._child.write(pack({**header, "id": number}, arrays), deadline)
             answer, parts = self._received(deadline, self._reply_s)
             if answer.pop("id", None) != number:
-                raise TrialFault(f"the surrogate answered another question than {header['verb']!r}, which was asked")
+                raise TrialFault(
+                    f"the surrogate answered another question than {header['verb']!r}, which was asked"
+                )
         except UnaskedError:
-            raise self._lost(TrialFault("the surrogate spoke when nothing was asked; what it says cannot be told apart any more")) from None
+            raise self._lost(
+                TrialFault(
+                    "the surrogate spoke when nothing was asked; what it says cannot be told apart any more"
+                )
+            ) from None
         except (EOFError, BrokenPipeError, ConnectionError) as error:
             raise self._lost(MachineError(_death(self._child.ending()))) from error
         except TrialFault as fault:
@@ -234,7 +282,9 @@ class SurrogateRobot:
 
     def _require_onward(self, time_s: float) -> None:
         if time_s < self._clock_s:
-            raise TrialFault(f"the robot's clock went back from {self._clock_s:g} s to {time_s:g} s within a trial")
+            raise TrialFault(
+                f"the robot's clock went back from {self._clock_s:g} s to {time_s:g} s within a trial"
+            )
         self._clock_s = time_s
 
     @staticmethod
@@ -251,4 +301,7 @@ def _death(ending: Ending) -> str:
     """Say how the process ended, and what helps: the same again only where somebody else ended it."""
     if ending.is_from_outside:
         return f"the surrogate process died: it {ending}; run the same command again, it resumes"
-    return f"the surrogate process died: it {ending}; the same command would end the same way until that is mended"
+    return (
+        f"the surrogate process died: it {ending}; the same command would end the same way until that is"
+        " mended"
+    )

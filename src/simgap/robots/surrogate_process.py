@@ -1,8 +1,9 @@
 """The sealed process behind a surrogate robot: ``python -m simgap.robots.surrogate_process``.
 
-It draws its gap from a seed, answers only what a robot would, and shows the gap only to a caller that presents a hash, as the
-loop does with that of the diagnosis it has written to the ledger. The seal keeps an honest user from peeking; it is no defence
-against reading this code, or against a caller that makes a hash up.
+It draws its gap from a seed, answers only what a robot would, and shows the gap only to a caller that
+presents a hash, as the loop does with that of the diagnosis it has written to the ledger. The seal keeps an
+honest user from peeking; it is no defence against reading this code, or against a caller that makes a hash
+up.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class SurrogateWorld:
         """Place the objects, where the operator was told or where this site has them, and return them as measured."""
         rng = child_rng(seed, "surrogate", self.seed)
         site = self.env.presets["nominal"]
-        values = self.env.factor_space.sample(FactorRanges({**site.ranges, **self.gap.placements}), child_rng(seed, "site"))
+        values = self.env.factor_space.sample(
+            FactorRanges({**site.ranges, **self.gap.placements}), child_rng(seed, "site")
+        )
         values |= placements
         values |= self._tolerances(rng)
         for name, hidden in self.gap.factors.items():
@@ -65,7 +68,9 @@ class SurrogateWorld:
         measured = {name: values[name] for name in self.env.placement_factors if name in values}
         for name in self._placed_by_hand():
             factor = self.env.factor_space.factors[name]
-            values[name] = float(np.clip(values[name] + rng.normal(0, OPERATOR_ERROR_M), factor.low, factor.high))
+            values[name] = float(
+                np.clip(values[name] + rng.normal(0, OPERATOR_ERROR_M), factor.low, factor.high)
+            )
         self._obs, _ = self.env.reset(seed=seed, options={"factors": values})
         self._frozen_from = int(rng.integers(5, 30)) if rng.random() < DROPOUT_CHANCE else None
         self._steps, self.outcome = 0, None
@@ -91,7 +96,11 @@ class SurrogateWorld:
             first = self.env.cameras[0]
             self._obs = {**self._obs, first: before[first]}
             self._age = {**self._age, first: self._age[first] + 1.0 / spec.rate_hz}
-        return {"applied": applied.astype(float).tolist(), "clipped": bool((np.abs(applied - command) > 1e-6).any()), "time_s": self._steps / spec.rate_hz}
+        return {
+            "applied": applied.astype(float).tolist(),
+            "clipped": bool((np.abs(applied - command) > 1e-6).any()),
+            "time_s": self._steps / spec.rate_hz,
+        }
 
     def _placed_by_hand(self) -> list[str]:
         """Return the placements in metres that an operator sets up, and misses a little: the target's, or all where none is called so."""
@@ -122,7 +131,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--gap", required=True)
     parser.add_argument("--parent", type=int, default=0, help="process to die with")
-    parser.add_argument("--trust", type=json.loads, metavar="JSON", help="what may be run, as the driver decided it (default: nothing)")
+    parser.add_argument(
+        "--trust",
+        type=json.loads,
+        metavar="JSON",
+        help="what may be run, as the driver decided it (default: nothing)",
+    )
     args = parser.parse_args()
     die_with(args.parent)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -147,7 +161,9 @@ def main() -> int:
         send(sink, {**answer, **asked}, parts)
 
 
-def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _answer(
+    world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     match request["verb"]:
         case "reset":
             return {"placements": world.reset(int(request["seed"]), request["placements"])}, {}
@@ -160,7 +176,11 @@ def _answer(world: SurrogateWorld, request: dict[str, Any], arrays: dict[str, ND
             return {"outcome": None if outcome is None else [str(outcome.kind), outcome.detail]}, {}
         case "open":
             if re.fullmatch(r"[0-9a-f]{64}", str(request.get("diagnosis", ""))) is None:
-                return {"refused": "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"}, {}
+                return {
+                    "refused": (
+                        "the seal opens only against the hash of a diagnosis in the ledger; diagnose first"
+                    )
+                }, {}
             return {"gap": world.gap.to_json(), "nonce": nonce_of(world.seed)}, {}
         case verb:
             return {"error": f"unknown request {verb!r}"}, {}

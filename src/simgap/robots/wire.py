@@ -1,7 +1,7 @@
 """Messages between a robot process and its driver: a JSON header and raw arrays, length-prefixed and bounded.
 
-Lengths, dtypes and shapes are checked before anything of that size is made. What is in a message is checked by
-:mod:`simgap.robots.readings`.
+Lengths, dtypes and shapes are checked before anything of that size is made. What is in a message is checked
+by :mod:`simgap.robots.readings`.
 """
 
 from __future__ import annotations
@@ -61,17 +61,24 @@ def unpack(text: bytes, body: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
     """
     try:
         header = json.loads(text, parse_constant=_no_number)
-        described = [(_text(name), _text(dtype), _shape(shape)) for name, dtype, shape in header.pop("arrays")]
+        described = [
+            (_text(name), _text(dtype), _shape(shape)) for name, dtype, shape in header.pop("arrays")
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise TrialFault(
-            f"robot message cannot be read ({_told(error)}); driver and robot process are of two versions, or the connection is damaged"
+            f"robot message cannot be read ({_told(error)}); driver and robot process are of two versions, or"
+            " the connection is damaged"
         ) from error
     if len(described) > _MOST_ARRAYS or len({name for name, _, _ in described}) < len(described):
-        raise TrialFault(f"robot message names {len(described)} arrays, at most {_MOST_ARRAYS} of different names expected")
+        raise TrialFault(
+            f"robot message names {len(described)} arrays, at most {_MOST_ARRAYS} of different names expected"
+        )
     return header, _arrays(described, body)
 
 
-def send(stream: BinaryIO, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
+def send(
+    stream: BinaryIO, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+) -> None:
     """Write one message and flush it."""
     stream.write(pack(header, arrays))
     stream.flush()
@@ -93,10 +100,15 @@ def _arrays(described: Sequence[tuple[str, str, Sequence[int]]], body: bytes) ->
     at = 0
     for name, dtype, shape in described:
         if dtype not in _DTYPES:
-            raise TrialFault(f"robot message holds an array of {dtype!r:.40}, expected one of {sorted(_DTYPES)}")
+            raise TrialFault(
+                f"robot message holds an array of {dtype!r:.40}, expected one of {sorted(_DTYPES)}"
+            )
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if any(not 0 <= side <= LIMIT_BYTES for side in shape) or at + size > len(body):
-            raise TrialFault(f"robot message describes {name!r:.40} as {dtype} {list(shape)!s:.80}, which its {len(body)} bytes do not hold")
+            raise TrialFault(
+                f"robot message describes {name!r:.40} as {dtype} {list(shape)!s:.80}, which its {len(body)}"
+                " bytes do not hold"
+            )
         held = np.frombuffer(body[at : at + size], dtype=dtype)
         arrays[name] = held.reshape(shape).copy()  # writable, as torch wants it
         at += size
@@ -112,7 +124,11 @@ def _text(value: Any) -> str:
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > _MOST_SIDES or not all(type(side) is int for side in value):
+    if (
+        not isinstance(value, list)
+        or len(value) > _MOST_SIDES
+        or not all(type(side) is int for side in value)
+    ):
         raise TypeError(f"{value!r:.40} where up to {_MOST_SIDES} whole numbers were expected")
     return tuple(value)
 

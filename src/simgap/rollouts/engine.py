@@ -1,7 +1,7 @@
 """Policy x env x seeds -> records: groups of envs in lockstep, one batched forward a step, one GL context a worker.
 
-Seeds are cut into groups of a fixed size before workers see them, and a group's batches depend on its own episodes only,
-so the same spec gives the same bytes at any number of workers.
+Seeds are cut into groups of a fixed size before workers see them, and a group's batches depend on its own
+episodes only, so the same spec gives the same bytes at any number of workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
 from simgap.policies.bridges.open import open_policy
 from simgap.policies.checkpoint import require_env, require_matches
-from simgap.policies.execution import ExecutedAction, Executor, ExecutorSpec, parse_executor, require_executable
+from simgap.policies.execution import (
+    ExecutedAction,
+    Executor,
+    ExecutorSpec,
+    parse_executor,
+    require_executable,
+)
 from simgap.policies.executors import prefix_of
 from simgap.provenance import child_rng
 from simgap.rollouts.record import RolloutRecord, film_steps
@@ -69,7 +75,9 @@ class RolloutSpec:
         }
 
 
-def run_rollouts(spec: RolloutSpec, *, workers: int, progress: Callable[[int, int], None] | None = None) -> list[RolloutRecord]:
+def run_rollouts(
+    spec: RolloutSpec, *, workers: int, progress: Callable[[int, int], None] | None = None
+) -> list[RolloutRecord]:
     """Run a policy from ``spec.episodes`` initial conditions and return the records in seed order.
 
     Args:
@@ -97,7 +105,9 @@ def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
     policy = open_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
     envs = [make_env(spec.env, image_size=policy.image_size, engine=spec.engine, renderer=spec.renderer)]
     first = envs[0]
-    require_matches(policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}")
+    require_matches(
+        policy, first.action_spec, first.state_spec, first.cameras, first.image_size, other=f"env {spec.env}"
+    )
     require_env(policy.envs, spec.env)
 
     def run(seeds: Sequence[int]) -> list[RolloutRecord]:
@@ -110,7 +120,12 @@ def _setup(spec: RolloutSpec) -> Callable[[Sequence[int]], list[RolloutRecord]]:
 
 
 def run_group(
-    policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues], executor: str, build: Build | None = None
+    policy: Policy,
+    envs: Sequence[TaskEnv],
+    seeds: Sequence[int],
+    conditions: Sequence[FactorValues],
+    executor: str,
+    build: Build | None = None,
 ) -> list[RolloutRecord]:
     """Step a group of envs in lockstep until the last has ended; ``build`` makes the executors in place of the spec's own, for studies of bugs."""
     spec = parse_executor(executor)
@@ -119,7 +134,10 @@ def run_group(
     with ExitStack() as stack:
         eyes = [stack.enter_context(_Eyes.of(env)) for env in envs]
         executors = [make(spec, policy.action_spec, policy.chunk) for _ in envs]
-        slots = [_Slot(eye, seed, values, one) for eye, seed, values, one in zip(eyes, seeds, conditions, executors, strict=True)]
+        slots = [
+            _Slot(eye, seed, values, one)
+            for eye, seed, values, one in zip(eyes, seeds, conditions, executors, strict=True)
+        ]
         shape = (len(slots), policy.image_size, policy.image_size, 3)
         frames = {camera: np.empty(shape, dtype=np.uint8) for camera in policy.cameras}
         step = failed = 0
@@ -127,7 +145,11 @@ def run_group(
             asking = [s for s in active if s.executor.needs_chunk(step)]
             if asking:
                 _ask(policy, asking, frames, step)
-            if isinstance(policy, WatchingPolicy) and policy.watches and (others := [s for s in active if s not in asking]):
+            if (
+                isinstance(policy, WatchingPolicy)
+                and policy.watches
+                and (others := [s for s in active if s not in asking])
+            ):
                 policy.watch(*_seen(others, frames, step))
             for slot in active:
                 slot.advance(step, films_failure=failed < WHOLE_FILMS)
@@ -147,12 +169,20 @@ def _ask(policy: Policy, asking: Sequence[_Slot], frames: Mapping[str, NDArray[n
         slot.executor.submit(chunk, step)
 
 
-def _seen(slots: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.float32], list[Asked]]:
+def _seen(
+    slots: Sequence[_Slot], frames: Mapping[str, NDArray[np.uint8]], step: int
+) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.float32], list[Asked]]:
     """Return what a policy is shown of some slots: frames, which are drawn into ``frames``, states, and what comes with them."""
     for row, slot in enumerate(slots):
         slot.eyes.show({camera: out[row : row + 1] for camera, out in frames.items()}, slot.obs)
-    asked = [Asked(seed=s.seed, step=step, goal=s.eyes.env.task, prefix=prefix_of(s.executor, step)) for s in slots]
-    return {camera: out[: len(slots)] for camera, out in frames.items()}, np.stack([s.obs["state"] for s in slots]), asked
+    asked = [
+        Asked(seed=s.seed, step=step, goal=s.eyes.env.task, prefix=prefix_of(s.executor, step)) for s in slots
+    ]
+    return (
+        {camera: out[: len(slots)] for camera, out in frames.items()},
+        np.stack([s.obs["state"] for s in slots]),
+        asked,
+    )
 
 
 class _Eyes:
@@ -181,7 +211,9 @@ class _Eyes:
 
     def see(self, obs: ObsDict) -> None:
         """Keep what is needed to show this step later."""
-        self._kept.append(self.env.look() if self._draws_later else {camera: obs[camera] for camera in self.cameras})
+        self._kept.append(
+            self.env.look() if self._draws_later else {camera: obs[camera] for camera in self.cameras}
+        )
 
     def show(self, frames: Mapping[str, NDArray[np.uint8]], obs: ObsDict) -> None:
         """Write what the cameras see now, ``(1, H, W, 3)`` each.
@@ -233,7 +265,11 @@ class _Slot:
             self.record = self._close(info["outcome"], str(info.get("mode", "")), films_failure=films_failure)
 
     def _close(self, outcome: Outcome, mode: str, *, films_failure: bool) -> RolloutRecord:
-        keep = tuple(range(len(self._rows))) if films_failure and not outcome.is_success else film_steps(len(self._rows))
+        keep = (
+            tuple(range(len(self._rows)))
+            if films_failure and not outcome.is_success
+            else film_steps(len(self._rows))
+        )
         return RolloutRecord(
             seed=self.seed,
             outcome=outcome,
@@ -242,7 +278,10 @@ class _Slot:
             action=np.stack([sent.action for _, sent in self._rows]),
             age=np.array([sent.age for _, sent in self._rows], dtype=np.float32),
             n_averaged=np.array([sent.n_averaged for _, sent in self._rows], dtype=np.int32),
-            disagreement=np.array([np.nan if sent.disagreement is None else sent.disagreement for _, sent in self._rows], dtype=np.float32),
+            disagreement=np.array(
+                [np.nan if sent.disagreement is None else sent.disagreement for _, sent in self._rows],
+                dtype=np.float32,
+            ),
             contacts=np.stack(self._contacts) if self.eyes.env.contact_names else None,
             contact_names=self.eyes.env.contact_names,
             forwards=np.array(self.forwards, dtype=np.float32).reshape(-1, 3),

@@ -1,7 +1,7 @@
 """Rollouts that are kept group by group: a kill at any moment loses the groups in flight and nothing else.
 
-Several policies may share the workers (a race); a group's batches hold one policy's episodes only, so its bytes are those
-it would have had alone, at any number of workers.
+Several policies may share the workers (a race); a group's batches hold one policy's episodes only, so its
+bytes are those it would have had alone, at any number of workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from simgap.rollouts.record import RolloutRecord
 from simgap.rollouts.traces import read_records, write_records
 from simgap.seeds import seed_of
 
-Roll: TypeAlias = "Callable[[Arm, Policy, Sequence[TaskEnv], Sequence[int], Sequence[FactorValues]], list[RolloutRecord]]"
+Roll: TypeAlias = (
+    "Callable[[Arm, Policy, Sequence[TaskEnv], Sequence[int], Sequence[FactorValues]], list[RolloutRecord]]"
+)
 """How one group of an arm is run; picklable."""
 
 
@@ -77,7 +79,13 @@ class _EnoughError(Exception):
     """Leaves the workers early; never seen outside this file."""
 
 
-def plain(arm: Arm, policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues]) -> list[RolloutRecord]:
+def plain(
+    arm: Arm,
+    policy: Policy,
+    envs: Sequence[TaskEnv],
+    seeds: Sequence[int],
+    conditions: Sequence[FactorValues],
+) -> list[RolloutRecord]:
     """Run a group as the engine does."""
     return run_group(policy, envs, seeds, conditions, arm.spec.executor)
 
@@ -99,7 +107,8 @@ def run_arms(
         arms: all in the same env on the same engine and renderer, with frames of one size.
         wanted: arm -> its groups; they start in this order, arms in turn.
         workers: processes; 0 runs in this one.
-        enough: asked after each group with (arm, that arm's groups so far); True ends the run, and groups in flight are lost.
+        enough: asked after each group with (arm, that arm's groups so far); True ends the run, and groups in
+            flight are lost.
         progress: called with the number of episodes that are new, those read back first.
         films: False keeps no frames.
         roll: how a group is run.
@@ -114,7 +123,10 @@ def run_arms(
     """
     worlds = {(a.spec.env, a.spec.engine, a.spec.renderer) for a in arms}
     if len(worlds) > 1:
-        raise UsageError(f"arms in several worlds {sorted(worlds)}: one run has one env, engine and renderer; run them one after the other")
+        raise UsageError(
+            f"arms in several worlds {sorted(worlds)}: one run has one env, engine and renderer; run them one"
+            " after the other"
+        )
     found: dict[int, dict[int, list[RolloutRecord]]] = {a: {} for a in wanted}
     for a, groups in wanted.items():
         for g in groups:
@@ -124,7 +136,12 @@ def run_arms(
     if enough is not None and any(enough(a, found[a]) for a in wanted):
         return found
     longest = max((len(g) for g in wanted.values()), default=0)
-    todo = [_Task(arm=a, group=g[i]) for i in range(longest) for a, g in wanted.items() if i < len(g) and g[i] not in found[a]]
+    todo = [
+        _Task(arm=a, group=g[i])
+        for i in range(longest)
+        for a, g in wanted.items()
+        if i < len(g) and g[i] not in found[a]
+    ]
 
     def landed(result: tuple[_Task, list[RolloutRecord]]) -> None:
         task, records = result
@@ -136,7 +153,8 @@ def run_arms(
             raise _EnoughError
 
     with contextlib.suppress(_EnoughError):
-        # A cluster's workers stand elsewhere. Links stay: relative paths in a policy file start where it was named.
+        # A cluster's workers stand elsewhere. Links stay: relative paths in a policy file start where it was
+        # named.
         there = tuple(replace(a, spec=replace(a.spec, checkpoint=a.spec.checkpoint.absolute())) for a in arms)
         (runner or run_tasks)(_setup, (there, roll), todo, workers=workers, on_result=landed)
     return found
@@ -154,8 +172,8 @@ def run_kept(
 ) -> list[RolloutRecord]:
     """Run a policy, group by group, and return the records in the order of the seeds.
 
-    What is returned is the same at any number of workers and after any number of kills: with ``enough``, the records of the groups
-    up to the first after which it says so, whatever else was in flight.
+    What is returned is the same at any number of workers and after any number of kills: with ``enough``, the
+    records of the groups up to the first after which it says so, whatever else was in flight.
 
     Args:
         spec: policy, executor, env, ranges, seeds.
@@ -177,11 +195,20 @@ def run_kept(
     def asked(_: int, groups: Mapping[int, list[RolloutRecord]]) -> bool:
         return _until(groups, enough)[1]
 
-    found = run_arms([arm], {0: range(arm.groups)}, workers=workers, enough=asked if enough else None, progress=told, runner=runner)
+    found = run_arms(
+        [arm],
+        {0: range(arm.groups)},
+        workers=workers,
+        enough=asked if enough else None,
+        progress=told,
+        runner=runner,
+    )
     return _until(found[0], enough)[0]
 
 
-def _until(groups: Mapping[int, list[RolloutRecord]], enough: Callable[[Sequence[RolloutRecord]], bool] | None) -> tuple[list[RolloutRecord], bool]:
+def _until(
+    groups: Mapping[int, list[RolloutRecord]], enough: Callable[[Sequence[RolloutRecord]], bool] | None
+) -> tuple[list[RolloutRecord], bool]:
     """Return the records of the first groups without a gap, no further than the first after which it is enough, and whether it is."""
     records: list[RolloutRecord] = []
     for g in range(len(groups)):
@@ -204,7 +231,9 @@ def _setup(arms: tuple[Arm, ...], roll: Roll) -> Callable[[_Task], tuple[_Task, 
         spec = arms[arm].spec
         policy = open_policy(spec.checkpoint, bf16=True, threads=1, domain="sim")
         env = envs_of(policy.image_size, 1)[0]
-        require_matches(policy, env.action_spec, env.state_spec, env.cameras, env.image_size, other=f"env {spec.env}")
+        require_matches(
+            policy, env.action_spec, env.state_spec, env.cameras, env.image_size, other=f"env {spec.env}"
+        )
         require_env(policy.envs, spec.env)
         return policy
 
@@ -214,14 +243,20 @@ def _setup(arms: tuple[Arm, ...], roll: Roll) -> Callable[[_Task], tuple[_Task, 
         spec = arms[0].spec
         envs = made.setdefault(image_size, [])
         while len(envs) < count:
-            envs.append(envs[0].sibling() if envs else make_env(spec.env, image_size=image_size, engine=spec.engine, renderer=spec.renderer))
+            envs.append(
+                envs[0].sibling()
+                if envs
+                else make_env(spec.env, image_size=image_size, engine=spec.engine, renderer=spec.renderer)
+            )
         return envs[:count]
 
     def run(task: _Task) -> tuple[_Task, list[RolloutRecord]]:
         arm, policy = arms[task.arm], policy_of(task.arm)
         seeds = arm.group(task.group)
         envs = envs_of(policy.image_size, len(seeds))
-        conditions = [envs[0].factor_space.sample(arm.spec.ranges, child_rng(seed, "factors")) for seed in seeds]
+        conditions = [
+            envs[0].factor_space.sample(arm.spec.ranges, child_rng(seed, "factors")) for seed in seeds
+        ]
         return task, roll(arm, policy, envs, seeds, conditions)
 
     return run

@@ -54,7 +54,11 @@ def chosen_here(root: Path, spec: RolloutSpec, policy: str) -> Path | None:
         try:
             found = read_sealed(file)
             winners = [e["policy"] for e in found["entrants"] if e["name"] == found["winner"]]
-            same = (found["env"], found["select"]["seed"], found["ranges"]) == (spec.env, spec.seed, spec.ranges.to_json())
+            same = (found["env"], found["select"]["seed"], found["ranges"]) == (
+                spec.env,
+                spec.seed,
+                spec.ranges.to_json(),
+            )
         except (DataError, KeyError, TypeError, AttributeError):
             continue  # unread_looks names it
         if same and policy in winners:
@@ -65,8 +69,9 @@ def chosen_here(root: Path, spec: RolloutSpec, policy: str) -> Path | None:
 def pooled_reports(root: Path, report: ScreenReport) -> Pooled | None:
     """Return a report together with earlier ones of the same policy, executor, conditions and engine on other fresh seeds; None without any.
 
-    Who adds reports until one pleases has looked several times, so the verdict and the interval are those that hold at every look. The
-    verdict for a fixed n, asked again of the pooled counts, was wrong in 3, 6 and 9 % of runs after 2, 5 and 10 looks, where 2.5 % are promised.
+    Who adds reports until one pleases has looked several times, so the verdict and the interval are those
+    that hold at every look. The verdict for a fixed n, asked again of the pooled counts, was wrong in 3, 6
+    and 9 % of runs after 2, 5 and 10 looks, where 2.5 % are promised.
 
     Args:
         root: folder of screens.
@@ -87,8 +92,9 @@ def pooled_reports(root: Path, report: ScreenReport) -> Pooled | None:
 def unread_looks(root: Path, spec: RolloutSpec, policy: str) -> tuple[str, ...]:
     """Return a sentence for each earlier look that may be about this policy and cannot be read, so that a bad one does not vanish with its file.
 
-    Of report seeds these are screens that are damaged, and seeds that were spent on this policy and executor without a screen that says
-    how it ended; of select seeds races that are damaged. Where screen and record of the seeds were both deleted, nothing is left to see.
+    Of report seeds these are screens that are damaged, and seeds that were spent on this policy and executor
+    without a screen that says how it ended; of select seeds races that are damaged. Where screen and record
+    of the seeds were both deleted, nothing is left to see.
 
     Args:
         root: folder of screens and races.
@@ -97,7 +103,13 @@ def unread_looks(root: Path, spec: RolloutSpec, policy: str) -> tuple[str, ...]:
     """
     if spec.purpose is Purpose.SELECT:
         return tuple(_unread_races(root))
-    asked = {"env": spec.env, "executor": spec.executor, "ranges": spec.ranges.to_json(), "purpose": str(Purpose.REPORT), "policy": policy}
+    asked = {
+        "env": spec.env,
+        "executor": spec.executor,
+        "ranges": spec.ranges.to_json(),
+        "purpose": str(Purpose.REPORT),
+        "policy": policy,
+    }
     told: set[int] = {spec.seed}
     unread: list[str] = []
     for file in sorted(root.glob("*/screen.json")):
@@ -109,12 +121,17 @@ def unread_looks(root: Path, spec: RolloutSpec, policy: str) -> tuple[str, ...]:
             read_screen(file.parent)
             told.add(int(stamp["seed"]))
         except (DataError, KeyError, TypeError, ValueError, AttributeError) as error:
-            unread.append(f"{file.parent} may be an earlier report of this policy and cannot be read: {error}")
+            unread.append(
+                f"{file.parent} may be an earlier report of this policy and cannot be read: {error}"
+            )
             if isinstance(stamp, dict) and type(stamp.get("seed")) is int:
                 told.add(stamp["seed"])
     for seed in spent_seeds(root, spec, policy):
         if seed not in told:
-            unread.append(f"--seed {seed} was spent on a report of this policy, and no screen says how it ended; screen with --seed {seed} again")
+            unread.append(
+                f"--seed {seed} was spent on a report of this policy, and no screen says how it ended; screen"
+                f" with --seed {seed} again"
+            )
     return tuple(unread)
 
 
@@ -125,7 +142,10 @@ def _unread_races(root: Path) -> Iterator[str]:
             if not {"env", "select", "ranges", "winner", "entrants"} <= set(found):
                 raise DataError(f"{file} holds no race")
         except DataError as error:
-            yield f"{file.parent} may be a race that chose this policy on these seeds, and cannot be read: {error}"
+            yield (
+                f"{file.parent} may be a race that chose this policy on these seeds, and cannot be read:"
+                f" {error}"
+            )
 
 
 def _is_like(stamp: Any, asked: dict[str, Any]) -> bool:
@@ -133,7 +153,10 @@ def _is_like(stamp: Any, asked: dict[str, Any]) -> bool:
 
 
 def _reports_like(root: Path, report: ScreenReport) -> Iterator[tuple[int, ScreenReport]]:
-    same = {k: report.stamp.fields.get(k) for k in ("env", "executor", "ranges", "purpose", "engine", "renderer", "policy")}
+    same = {
+        k: report.stamp.fields.get(k)
+        for k in ("env", "executor", "ranges", "purpose", "engine", "renderer", "policy")
+    }
     for file in sorted(root.glob("*/screen.json")):
         try:
             stamp = read_json(file)["stamp"]

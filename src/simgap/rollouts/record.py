@@ -64,12 +64,16 @@ class RolloutRecord:
         if len(self.film_steps) <= FILM_FRAMES:
             return dict(self.film), self.film_steps
         keep = film_steps(len(self.film_steps))
-        return {camera: frames[list(keep)] for camera, frames in self.film.items()}, tuple(self.film_steps[k] for k in keep)
+        return {camera: frames[list(keep)] for camera, frames in self.film.items()}, tuple(
+            self.film_steps[k] for k in keep
+        )
 
     @property
     def trace_hash(self) -> str:
         """Hash of outcome and motion: equal for equal runs, byte for byte."""
-        return content_hash([str(self.outcome), self.seed, self.state.tobytes().hex(), self.action.tobytes().hex()])
+        return content_hash(
+            [str(self.outcome), self.seed, self.state.tobytes().hex(), self.action.tobytes().hex()]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, without arrays."""

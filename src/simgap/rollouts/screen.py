@@ -16,7 +16,15 @@ from simgap.compute.workers import TaskRunner
 from simgap.envs import make_env
 from simgap.errors import DataError, UsageError
 from simgap.policies.bridges.open import read_any_card
-from simgap.provenance import Stamp, canonical_json, content_hash, file_hash, read_json, source_hash, write_atomic
+from simgap.provenance import (
+    Stamp,
+    canonical_json,
+    content_hash,
+    file_hash,
+    read_json,
+    source_hash,
+    write_atomic,
+)
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import run_kept
 from simgap.rollouts.record import RolloutRecord, outcome_from_json
@@ -102,7 +110,10 @@ class ScreenReport:
     def _intervals(self) -> dict[str, list[float | None]]:
         if self.plan:
             return {"anytime": [self.rate.low, self.rate.high]}
-        return {"wilson": [self.rate.low, self.rate.high], "clopper_pearson": [self.exact.low, self.exact.high]}
+        return {
+            "wilson": [self.rate.low, self.rate.high],
+            "clopper_pearson": [self.exact.low, self.exact.high],
+        }
 
 
 def screen(
@@ -116,11 +127,12 @@ def screen(
 ) -> ScreenReport:
     """Screen a policy, or read back the finished screen of the same policy, executor, ranges and seeds.
 
-    Killed at any moment and started again it goes on from the groups of rollouts that are kept; the result is the same at any number
-    of workers.
+    Killed at any moment and started again it goes on from the groups of rollouts that are kept; the result is
+    the same at any number of workers.
 
     Args:
-        spec: what to run; the seeds must be of another purpose than those of training. Report seeds are spent on this policy.
+        spec: what to run; the seeds must be of another purpose than those of training. Report seeds are spent
+            on this policy.
         out: folder of screens; finished ones are found again by content.
         workers: processes; 0 runs in this one.
         sequential: stop as soon as the verdict is decided; ``spec.episodes`` is then the cap.
@@ -131,15 +143,25 @@ def screen(
         UsageError: seeds of another purpose, or report seeds that are spent on something else.
     """
     if spec.purpose not in (Purpose.SELECT, Purpose.REPORT):
-        raise UsageError(f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or report seeds")
+        raise UsageError(
+            f"a screen on seeds of purpose {spec.purpose!r} would test what was trained on; use select or"
+            " report seeds"
+        )
     card = read_any_card(spec.checkpoint)
     stopping = CAPPED if sequential else FIXED
-    made_by = make_env(spec.env, image_size=card.architecture.image_size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
+    made_by = make_env(
+        spec.env,
+        image_size=card.architecture.image_size,
+        render=False,
+        engine=spec.engine,
+        renderer=spec.renderer,
+    ).stamp_fields()
     source = source_hash("envs", "rollouts", "policies", "statistics")[:16]
     identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source, "stopping": stopping}
     folder = out / content_hash(identity)[:16]
     claim(out, spec, card.hash, stopping)
-    if not all((folder / name).exists() for name in ("screen.json", TRACES)):  # damaged traces are to be deleted, and then have to come again
+    # damaged traces are to be deleted, and then have to come again
+    if not all((folder / name).exists() for name in ("screen.json", TRACES)):
         plan = plan_of(spec.episodes) if sequential else None
 
         def decided(records: Sequence[RolloutRecord]) -> bool:
@@ -147,11 +169,18 @@ def screen(
 
         with alone_in(folder):
             records = run_kept(
-                spec, folder / GROUPS, policy=card.hash, workers=workers, enough=decided if sequential else None, progress=progress, runner=runner
+                spec,
+                folder / GROUPS,
+                policy=card.hash,
+                workers=workers,
+                enough=decided if sequential else None,
+                progress=progress,
+                runner=runner,
             )
             used = len(records) if plan is None else run_screen(plan, (r.outcome for r in records)).rollouts
             _write(folder, Stamp(kind="rollouts", fields=identity), records[:used], float(made_by["rate_hz"]))
-            shutil.rmtree(folder / GROUPS, ignore_errors=True)  # all of it is in the finished screen, but for films nobody asks for
+            # all of it is in the finished screen, but for films nobody asks for
+            shutil.rmtree(folder / GROUPS, ignore_errors=True)
     elif progress:
         progress(spec.episodes, spec.episodes)
     return read_screen(folder)
@@ -171,11 +200,18 @@ def read_screen(folder: Path) -> ScreenReport:
     data = read_json(folder / "screen.json")
     try:
         _require_traces(folder, data)
-        stamp = Stamp(kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"})
+        stamp = Stamp(
+            kind=data["stamp"]["kind"], fields={k: v for k, v in data["stamp"].items() if k != "kind"}
+        )
         outcomes = {int(row["seed"]): outcome_from_json(row) for row in data["rollouts"]}
-        cap, is_fixed = int(stamp.fields.get("episodes", len(outcomes))), stamp.fields.get("stopping", FIXED) == FIXED
+        cap, is_fixed = (
+            int(stamp.fields.get("episodes", len(outcomes))),
+            stamp.fields.get("stopping", FIXED) == FIXED,
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{folder / 'screen.json'} cannot be read ({error!r}); delete the folder and screen again") from error
+        raise DataError(
+            f"{folder / 'screen.json'} cannot be read ({error!r}); delete the folder and screen again"
+        ) from error
     return _report(folder, stamp, outcomes, cap, None if is_fixed else plan_of(cap))
 
 
@@ -188,22 +224,33 @@ def _require_traces(folder: Path, data: Mapping[str, Any]) -> None:
     traces, remedy = folder / TRACES, f"one of them was changed; delete {folder} and screen again"
     told = data["traces"]  # absent in a summary of an older version, which is not read
     if not traces.is_file():
-        raise DataError(f"{traces} is missing, and {folder / 'screen.json'} is not believed without it; screen again, only the rollouts are repeated")
+        raise DataError(
+            f"{traces} is missing, and {folder / 'screen.json'} is not believed without it; screen again,"
+            " only the rollouts are repeated"
+        )
     of, rows = read_rows(traces)
     if rows != data["rollouts"]:
         said = {row["seed"]: row for row in data["rollouts"]}
-        seed = next((row["seed"] for row in rows if said.get(row["seed"]) != row), "of a rollout that has no trace")
-        raise DataError(f"{folder / 'screen.json'} says something else of seed {seed} than {traces}: {remedy}")
+        seed = next(
+            (row["seed"] for row in rows if said.get(row["seed"]) != row), "of a rollout that has no trace"
+        )
+        raise DataError(
+            f"{folder / 'screen.json'} says something else of seed {seed} than {traces}: {remedy}"
+        )
     if of != data["stamp"]:
         raise DataError(f"{folder / 'screen.json'} is stamped otherwise than {traces}: {remedy}")
     if file_hash(traces) != told:
         raise DataError(f"{traces} is not the file that {folder / 'screen.json'} was written with: {remedy}")
 
 
-def _report(folder: Path, stamp: Stamp, outcomes: Mapping[int, Outcome], cap: int, plan: ScreenPlan | None) -> ScreenReport:
+def _report(
+    folder: Path, stamp: Stamp, outcomes: Mapping[int, Outcome], cap: int, plan: ScreenPlan | None
+) -> ScreenReport:
     counts = tally(outcomes.values())
     if plan is None:
-        verdict = screen_verdict(counts.successes, counts.n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE)
+        verdict = screen_verdict(
+            counts.successes, counts.n, broken_below=BROKEN_BELOW, worthy_above=WORTHY_ABOVE
+        )
         rate, exact = counts.estimate(wilson), counts.estimate(clopper_pearson)
     else:
         verdict = run_screen(plan, outcomes.values()).verdict
@@ -235,7 +282,11 @@ def _write(folder: Path, stamp: Stamp, records: Sequence[RolloutRecord], rate_hz
     write_atomic(folder / "films.npz", films.getvalue())
     write_records(folder / TRACES, records, films=False, about=stamp.to_json())
     write_timing(folder, records)
-    summary = {"stamp": stamp.to_json(), "traces": file_hash(folder / TRACES), "rollouts": [r.to_json() for r in records]}
+    summary = {
+        "stamp": stamp.to_json(),
+        "traces": file_hash(folder / TRACES),
+        "rollouts": [r.to_json() for r in records],
+    }
     write_atomic(folder / "screen.json", canonical_json(summary))
 
 

@@ -139,28 +139,41 @@ def candidates_of(paths: Sequence[Path], executor: str | None = None) -> tuple[C
     ends: dict[Path, Path] = {}
     for path in paths:
         is_one = (path / CARD).is_file() or is_policy_file(path)
-        inside = sorted((c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")), key=lambda p: _natural(p.name))
+        inside = sorted(
+            (c.parent for c in path.glob(f"{KEPT}/*/{CARD}" if is_one else f"*/{CARD}")),
+            key=lambda p: _natural(p.name),
+        )
         if not is_one and not inside:
             if is_lerobot_folder(path):
                 raise DataError(needs_a_policy_file(path))
-            raise DataError(f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote, several of them, or a folder of several")
+            raise DataError(
+                f"{path} holds no checkpoint and no folder of checkpoints; give what `simgap train` wrote,"
+                " several of them, or a folder of several"
+            )
         found += [*inside, path] if is_one else inside
         ends |= dict.fromkeys(inside, path) if is_one else {}
     if len(found) < 2:
         raise UsageError(
-            f"{found[0]} is one checkpoint, nothing can be selected of one; give several, train with --keep, or screen it: simgap screen {found[0]}"
+            f"{found[0]} is one checkpoint, nothing can be selected of one; give several, train with --keep,"
+            f" or screen it: simgap screen {found[0]}"
         )
     cards = {path: read_any_card(path) for path in found}
     for path, end in ends.items():
         if cards[path].training.get("request") != cards[end].training.get("request"):
-            raise DataError(f"{path} is of another training than {end}, which keeps it; delete it, or name the checkpoints you mean one by one")
+            raise DataError(
+                f"{path} is of another training than {end}, which keeps it; delete it, or name the"
+                " checkpoints you mean one by one"
+            )
     by_hash: dict[str, Path] = {}
     for path in found:
         if cards[path].hash in by_hash:
             raise UsageError(f"{by_hash[cards[path].hash]} and {path} are the same policy; name it once")
         by_hash[cards[path].hash] = path
     names = _names(found)
-    return tuple(Candidate(name=names[p], path=p, card=c, executor=executor or str(c.executor)) for p, c in cards.items())
+    return tuple(
+        Candidate(name=names[p], path=p, card=c, executor=executor or str(c.executor))
+        for p, c in cards.items()
+    )
 
 
 def looks_of(groups: int) -> tuple[int, ...]:
@@ -168,20 +181,32 @@ def looks_of(groups: int) -> tuple[int, ...]:
     return tuple(engine.GROUP * min(ROUND_GROUPS, groups - first) for first in range(0, groups, ROUND_GROUPS))
 
 
-def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[int], None] | None = None, runner: TaskRunner | None = None) -> BudgetedRace:
+def run_race(
+    spec: SelectSpec,
+    out: Path,
+    *,
+    workers: int,
+    progress: Callable[[int], None] | None = None,
+    runner: TaskRunner | None = None,
+) -> BudgetedRace:
     """Race the candidates on select seeds until one is left, the cap is reached or the budget is spent.
 
-    All that are still in run the same groups; see :func:`simgap.statistics.race_on_budget` for who stops. Killed at
-    any moment and started again it goes on from the groups that are kept, and ends the same at any number of workers.
+    All that are still in run the same groups; see :func:`simgap.statistics.race_on_budget` for who stops.
+    Killed at any moment and started again it goes on from the groups that are kept, and ends the same at any
+    number of workers.
 
     Args:
         spec: what to race.
         out: folder of screens and races.
         workers: processes; 0 runs in this one.
         progress: called with the number of episodes that are new.
-        runner: who runs the groups, such as a cluster; worker processes of this machine by default, which stay from look to look.
+        runner: who runs the groups, such as a cluster; worker processes of this machine by default, which
+            stay from look to look.
     """
-    arms = [Arm(spec=spec.rollouts(c, Purpose.SELECT), policy=c.card.hash, folder=_home(spec, c, out)) for c in spec.candidates]
+    arms = [
+        Arm(spec=spec.rollouts(c, Purpose.SELECT), policy=c.card.hash, folder=_home(spec, c, out))
+        for c in spec.candidates
+    ]
     place = {c.name: i for i, c in enumerate(spec.candidates)}
 
     with ExitStack() as stack:
@@ -191,13 +216,22 @@ def run_race(spec: SelectSpec, out: Path, *, workers: int, progress: Callable[[i
 
         def run(look: int, names: Sequence[str]) -> dict[str, dict[int, Outcome]]:
             groups = range(look * ROUND_GROUPS, min((look + 1) * ROUND_GROUPS, spec.groups))
-            found = run_arms(arms, {place[n]: groups for n in names}, workers=workers, progress=progress, films=False, runner=runner or standing)
+            found = run_arms(
+                arms,
+                {place[n]: groups for n in names},
+                workers=workers,
+                progress=progress,
+                films=False,
+                runner=runner or standing,
+            )
             return {n: {r.seed: r.outcome for g in groups for r in found[place[n]][g]} for n in names}
 
         return race_on_budget(list(place), spec.looks, run, share=spec.share, confidence=spec.confidence)
 
 
-def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5) -> tuple[int, int]:
+def replay_race(
+    outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0.95, share: float = 0.5
+) -> tuple[int, int]:
     """Return whom a race over these outcomes would have taken, and after how many rollouts, without running any.
 
     Looks, budget and rules are those of ``simgap select``.
@@ -219,7 +253,13 @@ def replay_race(outcomes: Sequence[Mapping[int, Outcome]], confidence: float = 0
 
 
 def report_winner(
-    spec: SelectSpec, raced: BudgetedRace, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner | None = None
+    spec: SelectSpec,
+    raced: BudgetedRace,
+    out: Path,
+    *,
+    workers: int,
+    progress: Callable[[int, int], None] | None = None,
+    runner: TaskRunner | None = None,
 ) -> Selection:
     """Score the winner on seeds that had no part in choosing it, and say what choosing had added.
 
@@ -230,20 +270,32 @@ def report_winner(
     winner = next(c for c in spec.candidates if c.name == raced.winner)
     if raced.selected.n == 0:
         raise DataError(
-            f"none of the {raced.trials} rollouts of the race counts, they are all void: nothing can be selected, and no report seed is spent; "
-            f"see why with simgap screen {winner.path}"
+            f"none of the {raced.trials} rollouts of the race counts, they are all void: nothing can be"
+            f" selected, and no report seed is spent; see why with simgap screen {winner.path}"
         )
-    report = screen(spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress, runner=runner)
+    report = screen(
+        spec.rollouts(winner, Purpose.REPORT), out, workers=workers, progress=progress, runner=runner
+    )
     shared = set(report.outcomes) & {seed for seeds in raced.outcomes.values() for seed in seeds}
     if shared:
-        raise DataError(f"{len(shared)} seeds, {min(shared)} first, were in the race and in the report: the report would flatter; nothing is reported")
+        raise DataError(
+            f"{len(shared)} seeds, {min(shared)} first, were in the race and in the report: the report would"
+            " flatter; nothing is reported"
+        )
     counts = [tally(o.values()) for o in raced.outcomes.values()]
     expected = None
     if len({c.n for c in counts}) == 1:
         rng = child_rng(spec.seed, "optimism")
         expected = selection_optimism([c.successes for c in counts], counts[0].n, rng=rng)
     curse = select_against_report(raced.selected, report.rate)
-    identity = [[content_hash(_identity(spec, c)) for c in spec.candidates], spec.groups, spec.report, spec.report_seed, spec.confidence, spec.share]
+    identity = [
+        [content_hash(_identity(spec, c)) for c in spec.candidates],
+        spec.groups,
+        spec.report,
+        spec.report_seed,
+        spec.confidence,
+        spec.share,
+    ]
     folder = out / f"select-{content_hash(identity)[:16]}"
     selection = Selection(raced=raced, report=report, curse=curse, expected=expected, folder=folder)
     write_sealed(folder / "selection.json", json.loads(canonical_json(to_json(spec, selection))))
@@ -253,7 +305,9 @@ def report_winner(
 def in_order(raced: BudgetedRace) -> list[Entrant]:
     """Return the entrants as they are shown: the winner, those that ran to the end, those set aside, last first, and those that are beaten."""
     aside = {name: i for i, name in enumerate(reversed(raced.set_aside), 1)}
-    return sorted(raced.standing.entrants, key=lambda e: (e.name != raced.winner, not e.stays, aside.get(e.name, 0)))
+    return sorted(
+        raced.standing.entrants, key=lambda e: (e.name != raced.winner, not e.stays, aside.get(e.name, 0))
+    )
 
 
 def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
@@ -289,7 +343,12 @@ def to_json(spec: SelectSpec, selection: Selection) -> dict[str, Any]:
         "rollouts": raced.trials,
         "rollouts_without_race": spec.full,
         "best_is_better_by_at_most": most_missed(raced.outcomes, raced.winner, spec.confidence),
-        "select": {"seed": spec.seed, "successes": raced.selected.successes, "n": raced.selected.n, "wilson": [raced.selected.low, raced.selected.high]},
+        "select": {
+            "seed": spec.seed,
+            "successes": raced.selected.successes,
+            "n": raced.selected.n,
+            "wilson": [raced.selected.low, raced.selected.high],
+        },
         "report": {"seed": spec.report_seed, **report.to_json()},
         "curse": {"points": curse.point, "interval": [curse.low, curse.high], "method": curse.method},
         "expected_curse": None if selection.expected is None else selection.expected.point,
@@ -304,9 +363,17 @@ def _home(spec: SelectSpec, candidate: Candidate, out: Path) -> Path:
 def _identity(spec: SelectSpec, candidate: Candidate) -> dict[str, Any]:
     """Return what a candidate's groups depend on: everything but how many of them there are."""
     size = candidate.card.architecture.image_size
-    made_by = make_env(spec.env, image_size=size, render=False, engine=spec.engine, renderer=spec.renderer).stamp_fields()
+    made_by = make_env(
+        spec.env, image_size=size, render=False, engine=spec.engine, renderer=spec.renderer
+    ).stamp_fields()
     asked = {k: v for k, v in spec.rollouts(candidate, Purpose.SELECT).to_json().items() if k != "episodes"}
-    return {**asked, **made_by, "policy": candidate.card.hash, "group": engine.GROUP, "source": source_hash("envs", "rollouts", "policies")[:16]}
+    return {
+        **asked,
+        **made_by,
+        "policy": candidate.card.hash,
+        "group": engine.GROUP,
+        "source": source_hash("envs", "rollouts", "policies")[:16],
+    }
 
 
 def _names(paths: Sequence[Path]) -> dict[Path, str]:
@@ -321,7 +388,9 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def running_rates(outcomes: Mapping[int, Outcome]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
+def running_rates(
+    outcomes: Mapping[int, Outcome],
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
     """Return after how many trials that count a candidate had which rate."""
     counted = np.array([o.is_success for o in outcomes.values() if not o.is_void], dtype=np.float64)
     n = np.arange(1, len(counted) + 1)

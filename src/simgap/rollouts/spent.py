@@ -19,9 +19,10 @@ FOLDER = "spent-seeds"
 def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | None:
     """Spend a block of report seeds on one policy, for good; spending it again on the same is nothing new.
 
-    A block is env, factor ranges and the root of its seeds. Another policy, another executor or another number of rollouts on the same
-    block is refused: whoever has seen the first number could choose by it, and the second would be a selection that looks like a report.
-    The engine is no part of this: a second engine looks at the same policy.
+    A block is env, factor ranges and the root of its seeds. Another policy, another executor or another
+    number of rollouts on the same block is refused: whoever has seen the first number could choose by it, and
+    the second would be a selection that looks like a report. The engine is no part of this: a second engine
+    looks at the same policy.
 
     Args:
         root: folder of the screens; the record stands beside them.
@@ -48,13 +49,17 @@ def claim(root: Path, spec: RolloutSpec, policy: str, stopping: str) -> Path | N
             held = read_sealed(path, remedy="restore it")
             other = {k: held[k] for k in use if held[k] != use[k]}
     except (DataError, KeyError, TypeError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: report with another --seed") from error
+        raise DataError(
+            f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: report with"
+            " another --seed"
+        ) from error
     if other:
         was = ", ".join(f"{k} {str(v)[:12] if k == 'policy' else v}" for k, v in other.items())
         now = ", ".join(f"{k} {str(use[k])[:12] if k == 'policy' else use[k]}" for k in other)
         raise UsageError(
-            f"the report seeds of --seed {spec.seed} on {spec.env} are spent on {was}, and this is {now}: a second report there would let you choose "
-            "by the first; report with another --seed (simgap select: --report-seed)"
+            f"the report seeds of --seed {spec.seed} on {spec.env} are spent on {was}, and this is {now}: a"
+            " second report there would let you choose by the first; report with another --seed (simgap"
+            " select: --report-seed)"
         )
     return path
 
@@ -79,13 +84,20 @@ def require_not_spent(root: Path, spec: RolloutSpec, policies: Mapping[str, str]
         record = read_sealed(path, remedy="restore it")
         held, executor, episodes = record["policy"], record["executor"], record["episodes"]
     except (DataError, KeyError, TypeError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: give another --report-seed") from error
+        raise DataError(
+            f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: give another"
+            " --report-seed"
+        ) from error
     if held not in policies:
-        raise UsageError(f"{where} policy {str(held)[:12]}, which is none of these: no winner could be reported there; give another --report-seed")
+        raise UsageError(
+            f"{where} policy {str(held)[:12]}, which is none of these: no winner could be reported there;"
+            " give another --report-seed"
+        )
     if (executor, episodes) != (policies[held], spec.episodes):
         raise UsageError(
-            f"{where} policy {held[:12]} with executor {executor} and episodes {episodes}, and this would be {policies[held]} and {spec.episodes}: "
-            "no winner could be reported there; give another --report-seed"
+            f"{where} policy {held[:12]} with executor {executor} and episodes {episodes}, and this would be"
+            f" {policies[held]} and {spec.episodes}: no winner could be reported there; give another"
+            " --report-seed"
         )
 
 
@@ -102,7 +114,10 @@ def spent_seeds(root: Path, spec: RolloutSpec, policy: str) -> tuple[int, ...]:
             own = (held["env"], held["ranges"], held["policy"], held["executor"])
             seed = int(held["seed"])
         except (DataError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path} cannot be read ({error!r}); what was reported on these seeds is not known: restore it") from error
+            raise DataError(
+                f"{path} cannot be read ({error!r}); what was reported on these seeds is not known:"
+                " restore it"
+            ) from error
         if own == (spec.env, spec.ranges.to_json(), policy, spec.executor):
             found.append(seed)
     return tuple(sorted(found))

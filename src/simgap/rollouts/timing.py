@@ -23,8 +23,8 @@ def summarise(records: Sequence[RolloutRecord]) -> dict[str, Any] | None:
     """Return quantiles of each part over the batches and steps that were timed; None where all records were read back from disk.
 
     Returns:
-        Part -> ``n``, ``median``, ``p95`` and ``most``, in seconds, of batches (drawing, forward) or steps of one env; and the median
-        and largest ``observations`` of a batch.
+        Part -> ``n``, ``median``, ``p95`` and ``most``, in seconds, of batches (drawing, forward) or steps of
+        one env; and the median and largest ``observations`` of a batch.
     """
     timed = [r for r in records if r.forwards is not None and r.step_s is not None]
     if not timed:
@@ -33,7 +33,11 @@ def summarise(records: Sequence[RolloutRecord]) -> dict[str, Any] | None:
     steps = np.concatenate([r.step_s for r in timed if r.step_s is not None])
     columns = (forwards[:, 0], forwards[:, 1], steps)
     parts = {name: _quantiles(values) for name, values in zip(PARTS, columns, strict=True) if len(values)}
-    batch = {"median": float(np.median(forwards[:, 2])), "most": int(forwards[:, 2].max())} if len(forwards) else None
+    batch = (
+        {"median": float(np.median(forwards[:, 2])), "most": int(forwards[:, 2].max())}
+        if len(forwards)
+        else None
+    )
     return {"rollouts": len(timed), "observations": batch, **parts}
 
 
@@ -66,13 +70,16 @@ def read_timing(folder: Path) -> dict[str, Any] | None:
 
 def in_words(timing: dict[str, Any], rate_hz: float) -> str:
     """Return one line: a batch's forward pass against the control period, and what else took time."""
-    forward, batch, step, draw = (timing.get(name) for name in ("forward_s", "observations", "step_s", "draw_s"))
+    forward, batch, step, draw = (
+        timing.get(name) for name in ("forward_s", "observations", "step_s", "draw_s")
+    )
     if not forward or not step or not draw or not batch:
         return "no forward pass was timed"
     size = f"of {batch['most']} at most" if batch["most"] > 1 else "of one"
     return (
-        f"forward pass (batch {size}): median {1000 * forward['median']:.1f} ms, 95 % within {1000 * forward['p95']:.1f} ms; "
-        f"frames {1000 * draw['median']:.1f} ms; one step of the env {1000 * step['median']:.2f} ms (a control period is {1000 / rate_hz:.0f} ms)"
+        f"forward pass (batch {size}): median {1000 * forward['median']:.1f} ms, 95 % within"
+        f" {1000 * forward['p95']:.1f} ms; frames {1000 * draw['median']:.1f} ms; one step of the env"
+        f" {1000 * step['median']:.2f} ms (a control period is {1000 / rate_hz:.0f} ms)"
     )
 
 

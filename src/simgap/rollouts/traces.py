@@ -24,7 +24,9 @@ _SEAL = "seal"
 _OPTIONAL = ("n_averaged", "disagreement", "contacts")
 
 
-def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool = True, about: Any = None) -> None:
+def write_records(
+    path: Path, records: Sequence[RolloutRecord], *, films: bool = True, about: Any = None
+) -> None:
     """Write records atomically.
 
     Args:
@@ -36,7 +38,11 @@ def write_records(path: Path, records: Sequence[RolloutRecord], *, films: bool =
     arrays: dict[str, Any] = {}
     for record in records:
         arrays |= {f"{record.seed}/{name}": getattr(record, name) for name in ("state", "action", "age")}
-        arrays |= {f"{record.seed}/{name}": value for name in _OPTIONAL if (value := getattr(record, name)) is not None}
+        arrays |= {
+            f"{record.seed}/{name}": value
+            for name in _OPTIONAL
+            if (value := getattr(record, name)) is not None
+        }
         if record.contacts is not None:
             arrays[f"{record.seed}/contact_names"] = np.array(record.contact_names)
         if films:
@@ -69,16 +75,25 @@ def read_records(path: Path, *, about: Any = None) -> list[RolloutRecord]:
         records = [_record(row, arrays) for row in json.loads(arrays["index"].tobytes())]
         of = json.loads(arrays["about"].tobytes())
     except DAMAGED as error:
-        raise DataError(f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated") from error
+        raise DataError(
+            f"{path} cannot be read ({error!r}); delete it and run again, only these rollouts are repeated"
+        ) from error
     if about is not None and of != json.loads(canonical_json(about)):
-        raise DataError(f"{path} holds other rollouts than its place says ({_differing(of, about)}); delete it and run again, only these rollouts are repeated")
+        raise DataError(
+            f"{path} holds other rollouts than its place says ({_differing(of, about)}); delete it and run"
+            " again, only these rollouts are repeated"
+        )
     if not is_as_written:
         raise DataError(
-            f"{path} was changed since it was written, its content does not match its hash; delete it and run again, only these rollouts are repeated"
+            f"{path} was changed since it was written, its content does not match its hash; delete it and run"
+            " again, only these rollouts are repeated"
         )
     changed = [r.seed for r in records if r.trace_hash != _told(arrays, r.seed)]
     if changed:
-        raise DataError(f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run again, only these rollouts are repeated")
+        raise DataError(
+            f"{path}: the trace of seed {changed[0]} is not the one of its row; delete the file and run"
+            " again, only these rollouts are repeated"
+        )
     return records
 
 
@@ -101,10 +116,17 @@ def require_arrays(path: Path) -> None:
         for entry in archive.infolist():
             with archive.open(entry) as stream:
                 version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                read = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
                 shape, _, dtype = read(stream)
             if math.prod(shape) * dtype.itemsize > entry.file_size:
-                raise DataError(f"{path}: {entry.filename} declares {shape} {dtype}, which its {entry.file_size} bytes do not hold; delete it and run again")
+                raise DataError(
+                    f"{path}: {entry.filename} declares {shape} {dtype}, which its {entry.file_size} bytes do"
+                    " not hold; delete it and run again"
+                )
 
 
 def read_rows(path: Path) -> tuple[Any, list[Any]]:
@@ -141,7 +163,9 @@ def _differing(ours: Any, theirs: Any) -> str:
 
 
 def _told(arrays: Mapping[str, Any], seed: int) -> str:
-    return next(str(row["trace_hash"]) for row in json.loads(arrays["index"].tobytes()) if row["seed"] == seed)
+    return next(
+        str(row["trace_hash"]) for row in json.loads(arrays["index"].tobytes()) if row["seed"] == seed
+    )
 
 
 def _record(row: Mapping[str, Any], arrays: Mapping[str, Any]) -> RolloutRecord:

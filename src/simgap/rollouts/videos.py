@@ -54,8 +54,17 @@ def _page(seen: Sequence[tuple[str, RolloutRecord]]) -> str:
     rows = []
     for name, record in sorted(seen, key=lambda item: (str(item[1].outcome), item[1].seed)):
         cameras = ", ".join(sorted(record.film))
-        about = f"{record.outcome.detail or record.outcome.kind}: seed {record.seed}, {record.steps} steps; {cameras}"
-        rows.append(f'<figure><video src="{quote(name)}" controls loop muted preload="metadata"></video><figcaption>{escape(about)}</figcaption></figure>')
+        about = (
+            f"{record.outcome.detail or record.outcome.kind}: seed {record.seed}, {record.steps} steps;"
+            f" {cameras}"
+        )
+        rows.append(
+            f'<figure><video src="{quote(name)}" controls loop muted'
+            f' preload="metadata"></video><figcaption>{escape(about)}</figcaption></figure>'
+        )
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Failures</title>'
-    style = "<style>body{font:16px sans-serif;margin:2em}figure{display:inline-block;margin:0 1em 1em 0}video{min-width:320px}</style>"
+    style = (
+        "<style>body{font:16px sans-serif;margin:2em}figure{display:inline-block;margin:0 1em 1em"
+        " 0}video{min-width:320px}</style>"
+    )
     return f"{head}{style}<h1>{len(seen)} failures on video</h1>{''.join(rows)}</html>\n"

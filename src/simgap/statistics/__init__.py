@@ -8,15 +8,46 @@ from __future__ import annotations
 from simgap.statistics.agreeing import mcnemar_interval
 from simgap.statistics.agreement import Agreement, PolicyPair, agreement_by_condition, agreement_of_counts
 from simgap.statistics.anytime import ConfidenceSequence, beta_mixture, betting_interval, betting_sequence
-from simgap.statistics.capped import CappedComparison, CappedDesign, Course, capped_design, compare_capped, course_of
+from simgap.statistics.capped import (
+    CappedComparison,
+    CappedDesign,
+    Course,
+    capped_design,
+    compare_capped,
+    course_of,
+)
 from simgap.statistics.clusters import DesignEffect, cluster_bootstrap, clustered_rate, design_effect
 from simgap.statistics.comparisons import Difference, ExactTest, exact_independence, newcombe_difference
 from simgap.statistics.correlation import leave_one_out, mmrv, order_test, pearson, spearman
-from simgap.statistics.evalues import SequentialTest, log_e_above, log_e_below, log_e_blocks, log_e_paired, log_mean, sequential_test, threshold_test
+from simgap.statistics.evalues import (
+    SequentialTest,
+    log_e_above,
+    log_e_below,
+    log_e_blocks,
+    log_e_paired,
+    log_mean,
+    sequential_test,
+    threshold_test,
+)
 from simgap.statistics.modes import DipTest, class_entropy, dip_statistic, dip_test
 from simgap.statistics.multiplicity import benjamini_hochberg, bonferroni, holm, letters
-from simgap.statistics.paired import PairCounts, PairedDifference, mcnemar, newcombe_paired, pair_outcomes, paired_difference, tango_interval
-from simgap.statistics.planning import ScreenVerdict, perfect_run_for, screen_verdict, trials_needed, visible_difference, what_n_cannot_show
+from simgap.statistics.paired import (
+    PairCounts,
+    PairedDifference,
+    mcnemar,
+    newcombe_paired,
+    pair_outcomes,
+    paired_difference,
+    tango_interval,
+)
+from simgap.statistics.planning import (
+    ScreenVerdict,
+    perfect_run_for,
+    screen_verdict,
+    trials_needed,
+    visible_difference,
+    what_n_cannot_show,
+)
 from simgap.statistics.power import (
     Limits,
     detectable_rise,
@@ -31,7 +62,15 @@ from simgap.statistics.power import (
 )
 from simgap.statistics.proportions import Estimate, clopper_pearson, clopper_pearson_bound, jeffreys, wilson
 from simgap.statistics.quantities import Quantity
-from simgap.statistics.racing import Entrant, PairClaim, Race, eliminations, race, select_against_report, selection_optimism
+from simgap.statistics.racing import (
+    Entrant,
+    PairClaim,
+    Race,
+    eliminations,
+    race,
+    select_against_report,
+    selection_optimism,
+)
 from simgap.statistics.rejects import BudgetedRace, most_missed, race_on_budget, rejects_schedule
 from simgap.statistics.score import miettinen_nurminen, non_inferiority, score_statistic
 from simgap.statistics.screening import (

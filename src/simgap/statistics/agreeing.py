@@ -19,18 +19,22 @@ _TINY = 5e-324
 """The smallest number above 0: the end of an interval whose test, not its width, rules zero out."""
 
 
-def mcnemar_interval(n10: int, n01: int, n: int, p_value: float, confidence: float = 0.95) -> tuple[float, float]:
+def mcnemar_interval(
+    n10: int, n01: int, n: int, p_value: float, confidence: float = 0.95
+) -> tuple[float, float]:
     """Return an interval for ``(n10 - n01) / n`` that excludes 0 exactly when McNemar's exact p is below ``1 - confidence``.
 
-    All differences that a score test with a continuity correction does not reject:
-    ``|n10 - n01 - n delta| - k <= z sqrt(variance(delta))``, with Tango's restricted variance. The correction ``k`` is one pair; only
-    where that and the exact p are on different sides of the level, which is near the level, it is what makes the statistic at
-    ``delta = 0`` the normal deviate of the exact p, for the end on the side of 0.
+    All differences that a score test with a continuity correction does not reject: ``|n10 - n01 - n delta| -
+    k <= z sqrt(variance(delta))``, with Tango's restricted variance. The correction ``k`` is one pair; only
+    where that and the exact p are on different sides of the level, which is near the level, it is what makes
+    the statistic at ``delta = 0`` the normal deviate of the exact p, for the end on the side of 0.
 
-    Coverage, enumerated over rates at 1 to 100 pairs: at least .96 for a promise of .95, at least .923 for .9, at least .986 for .99 (below
-    .99 only with 2 to 10 pairs). Wider than Tango's interval by about a pair at each end.
+    Coverage, enumerated over rates at 1 to 100 pairs: at least .96 for a promise of .95, at least .923 for
+    .9, at least .986 for .99 (below .99 only with 2 to 10 pairs). Wider than Tango's interval by about a pair
+    at each end.
 
-    Needs n >= 1. Without a discordant pair symmetric around 0, with a width. n/n against 0/n ends at exactly 1.
+    Needs n >= 1. Without a discordant pair symmetric around 0, with a width. n/n against 0/n ends at exactly
+    1.
 
     Source: Tango, Statistics in Medicine 17 (1998) 891-908, for the variance.
 
@@ -62,7 +66,10 @@ def discordant_of(n10: int, n01: int, n: int, confidence: float) -> tuple[int, i
     n10, n = check_counts(n10, n, confidence)
     n01, n = check_counts(n01, n, confidence)
     if n == 0 or n10 + n01 > n:
-        raise UsageError(f"{n10} and {n01} discordant pairs of {n}: expected at least one pair and no more discordant ones than pairs")
+        raise UsageError(
+            f"{n10} and {n01} discordant pairs of {n}: expected at least one pair and no more discordant ones"
+            " than pairs"
+        )
     return n10, n01, n
 
 
@@ -71,16 +78,24 @@ def agreeing_with(verdict: int, interval: Difference) -> Difference:
 
     Args:
         verdict: 1 when the new arm is shown to be better, -1 when the old one is, 0 undecided.
-        interval: at half the error of the verdict, so that verdict and interval together keep the whole: a difference other than 0 is
-            missed by the interval (half) or by a verdict in the wrong direction (half), and 0 only by a verdict.
+        interval: at half the error of the verdict, so that verdict and interval together keep the whole: a
+            difference other than 0 is missed by the interval (half) or by a verdict in the wrong direction
+            (half), and 0 only by a verdict.
     """
     if interval.low is None or interval.high is None or interval.point is None:
         return interval
     if verdict * interval.point < 0:
-        reason = "later pairs point the other way than the verdict: the difference was not constant, so no one interval describes it"
+        reason = (
+            "later pairs point the other way than the verdict: the difference was not constant, so no one"
+            " interval describes it"
+        )
         return replace(interval, low=None, high=None, reason=reason)
     low, high = _ends(interval.low, interval.high, rejected=verdict != 0, sign=verdict)
-    method = f"{interval.method}, cut at the verdict" if (low, high) != (interval.low, interval.high) else interval.method
+    method = (
+        f"{interval.method}, cut at the verdict"
+        if (low, high) != (interval.low, interval.high)
+        else interval.method
+    )
     return replace(interval, low=low, high=high, method=method)
 
 
@@ -101,7 +116,8 @@ def _upper(b: int, c: int, n: int, z: float, correction: float) -> float:
         return 1.0
     if excess(point) < 0:
         return float(brentq(excess, point, _LAST, xtol=1e-13))
-    share = float(beta.ppf(norm.sf(z), c, b + 1))  # far in the tail at an extreme level: the exact bound of the discordant pairs alone
+    # far in the tail at an extreme level: the exact bound of the discordant pairs alone
+    share = float(beta.ppf(norm.sf(z), c, b + 1))
     return -(2.0 * share - 1.0) * (b + c) / n
 
 

@@ -1,10 +1,11 @@
 """Two arms compared in sequence with a cap on the pairs: a truncated exact test, sharper than any test without a cap.
 
-A hardware budget is a cap. Knowing it, the error can be spent step by step and computed exactly instead of being bounded:
-after pair n a table is decisive if its score statistic is large enough that the chance of having decided by now stays within
-its share of ``alpha``, by default ``alpha n / n_max``, for **every** value of the nuisance parameter. This is Barnard's test
-made sequential (the idea of Snyder et al., "Is Your Imitation Learning Policy Better than Mine?", arXiv:2503.10966, where
-the regions are optimised; here they are ordered by the score statistic, written from the definition).
+A hardware budget is a cap. Knowing it, the error can be spent step by step and computed exactly instead of
+being bounded: after pair n a table is decisive if its score statistic is large enough that the chance of
+having decided by now stays within its share of ``alpha``, by default ``alpha n / n_max``, for **every** value
+of the nuisance parameter. This is Barnard's test made sequential (the idea of Snyder et al., "Is Your
+Imitation Learning Policy Better than Mine?", arXiv:2503.10966, where the regions are optimised; here they are
+ordered by the score statistic, written from the definition).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class CappedDesign:
     @property
     def method(self) -> str:
         """The name for reports."""
-        return f"truncated sequential {'McNemar' if self.paired else 'Barnard'} test, at most {self.n_max} pairs"
+        return (
+            f"truncated sequential {'McNemar' if self.paired else 'Barnard'} test, at most {self.n_max} pairs"
+        )
 
     def verdict(self, wins: int, losses: int, n: int) -> ComparisonVerdict:
         """Return what n pairs say.
@@ -65,7 +68,10 @@ class CappedDesign:
         """
         wins, losses, n = whole(wins, "wins"), whole(losses, "losses"), whole(n, "pairs")
         if not ((wins + losses <= n if self.paired else max(wins, losses) <= n) and 1 <= n <= self.n_max):
-            raise UsageError(f"counts {wins} and {losses} after {n} pairs: impossible, or outside the design of 1 to {self.n_max} pairs")
+            raise UsageError(
+                f"counts {wins} and {losses} after {n} pairs: impossible, or outside the design of 1 to"
+                f" {self.n_max} pairs"
+            )
         z = float(_score(np.array(wins), np.array(losses), n, self.paired))
         if abs(z) < self.cuts[n - 1]:
             return ComparisonVerdict.UNDECIDED
@@ -96,12 +102,15 @@ class Course:
     mean_pairs: float
 
 
-def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False, spending: float = 1.0) -> CappedDesign:
+def capped_design(
+    n_max: int, confidence: float = 0.95, *, paired: bool = False, spending: float = 1.0
+) -> CappedDesign:
     """Return when to stop comparing two arms with at most ``n_max`` pairs.
 
-    Population: independent arms: pairs of independent trials with one rate an arm. Paired: independent pairs with one chance of
-    each of the four outcomes. Rates must not drift (the e-processes of :mod:`simgap.statistics.sequential` allow it). The chance of
-    a verdict in a wrong direction is at most half of ``1 - confidence``, of any verdict on equal arms at most the whole.
+    Population: independent arms: pairs of independent trials with one rate an arm. Paired: independent pairs
+    with one chance of each of the four outcomes. Rates must not drift (the e-processes of
+    :mod:`simgap.statistics.sequential` allow it). The chance of a verdict in a wrong direction is at most
+    half of ``1 - confidence``, of any verdict on equal arms at most the whole.
 
     All arguments are fixed before the first trial. With n_max of 1 or 2 nothing is ever decided at 95 %.
 
@@ -109,8 +118,9 @@ def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False,
         n_max: most pairs.
         confidence: two-sided level.
         paired: True for matched initial conditions.
-        spending: by pair n the error spent is at most its share ``(n / n_max) ** spending``. 1 stops soonest; 2 costs about two pairs more
-            on average and keeps nearly the power of a fixed ``n_max`` (50 pairs, .7 against .9: .67 of .70, where 1 has .62).
+        spending: by pair n the error spent is at most its share ``(n / n_max) ** spending``. 1 stops soonest;
+            2 costs about two pairs more on average and keeps nearly the power of a fixed ``n_max`` (50 pairs,
+            .7 against .9: .67 of .70, where 1 has .62).
 
     Raises:
         UsageError: a cap outside 1 to 300, an impossible level, or a spending outside 1 to 10.
@@ -119,7 +129,10 @@ def capped_design(n_max: int, confidence: float = 0.95, *, paired: bool = False,
     if not 1.0 <= number_rows(spending, "spending") <= 10.0:
         raise UsageError(f"spending {spending}: expected 1 (stop soon) to 10 (stop late)")
     if not 1 <= cap <= LARGEST_CAP:
-        raise UsageError(f"a cap of {cap} pairs: expected 1 to {LARGEST_CAP}; beyond that compare without a cap, the difference is then small")
+        raise UsageError(
+            f"a cap of {cap} pairs: expected 1 to {LARGEST_CAP}; beyond that compare without a cap, the"
+            " difference is then small"
+        )
     return _capped_design(cap, level, bool(paired), float(spending))
 
 
@@ -156,7 +169,9 @@ def compare_capped(new: Sequence[bool], old: Sequence[bool], design: CappedDesig
         design: from :func:`capped_design`.
     """
     if len(new) != len(old):
-        raise UsageError(f"{len(new)} outcomes against {len(old)}: expected two rows of equal length, one entry a pair")
+        raise UsageError(
+            f"{len(new)} outcomes against {len(old)}: expected two rows of equal length, one entry a pair"
+        )
     y_new, y_old = outcome_row(new, "outcomes of the new arm"), outcome_row(old, "outcomes of the old arm")
     first = second = n = 0
     verdict = ComparisonVerdict.UNDECIDED
@@ -169,7 +184,14 @@ def compare_capped(new: Sequence[bool], old: Sequence[bool], design: CappedDesig
             break
     finished = verdict is not ComparisonVerdict.UNDECIDED or n == design.n_max
     difference = difference_beside(verdict, y_new[:n], y_old[:n], design.confidence)
-    return CappedComparison(verdict=verdict, n=n, finished=finished, difference=difference, method=design.method, confidence=design.confidence)
+    return CappedComparison(
+        verdict=verdict,
+        n=n,
+        finished=finished,
+        difference=difference,
+        method=design.method,
+        confidence=design.confidence,
+    )
 
 
 def course_of(design: CappedDesign, new: float, old: float, discordant: float | None = None) -> Course:
@@ -183,7 +205,10 @@ def course_of(design: CappedDesign, new: float, old: float, discordant: float | 
     """
     new, old = check_share(new, "rate of the new arm"), check_share(old, "rate of the old arm")
     if design.paired != (discordant is not None):
-        raise UsageError(f"discordant {discordant}: expected a share of pairs for a paired design, and None for independent arms")
+        raise UsageError(
+            f"discordant {discordant}: expected a share of pairs for a paired design, and None for"
+            " independent arms"
+        )
     if discordant is None:
         chances = (new * old, new * (1 - old), (1 - new) * old, (1 - new) * (1 - old))
     else:
@@ -207,7 +232,8 @@ def _kernel(paired: bool) -> tuple[_Steps, Floats]:
     if paired:
         points = (1 - np.cos(np.linspace(0, math.pi, _NUISANCE_POINTS + 1)[1:])) / 2
         return lambda q: (0 * _cells(q), _cells(q / 2), _cells(q / 2), _cells(1 - q)), points
-    points = (1 - np.cos(np.linspace(0, math.pi / 2, _NUISANCE_POINTS + 1)[1:])) / 2  # p and 1 - p have mirrored tables
+    # p and 1 - p have mirrored tables
+    points = (1 - np.cos(np.linspace(0, math.pi / 2, _NUISANCE_POINTS + 1)[1:])) / 2
     return lambda p: (_cells(p * p), _cells(p * (1 - p)), _cells(p * (1 - p)), _cells((1 - p) ** 2)), points
 
 
@@ -237,5 +263,10 @@ def _score(first: Counts, second: Counts, n: int, paired: bool) -> Floats:
     """Return the pooled score statistic (McNemar's when paired), 0 where it is undefined; rounded so that ties are ties."""
     pooled = (first + second) / (2 * n)
     variance = (first + second).astype(float) if paired else 2 * n * pooled * (1 - pooled)
-    scores: Floats = np.round(np.divide(first - second, np.sqrt(variance), out=np.zeros(np.shape(variance)), where=variance > 1e-12), 9)
+    scores: Floats = np.round(
+        np.divide(
+            first - second, np.sqrt(variance), out=np.zeros(np.shape(variance)), where=variance > 1e-12
+        ),
+        9,
+    )
     return scores

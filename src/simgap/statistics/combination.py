@@ -18,9 +18,10 @@ _HALVINGS = 60
 def score_ends(k: Floats, n: Floats, weights: Floats, confidence: float) -> tuple[float, float]:
     """Return the values of ``sum(weights * p)`` that the score test does not reject.
 
-    For each value the rates that fit best with it are found (one Lagrange multiplier, a quadratic for each rate), and the variance is theirs.
-    Of one rate it is Wilson's interval, of a difference of two Mee's. Intervals of the single rates joined by their squares (MOVER) are too
-    short here, because Wilson's are short where trials are few: .89 instead of .95 for ten tasks of ten trials.
+    For each value the rates that fit best with it are found (one Lagrange multiplier, a quadratic for each
+    rate), and the variance is theirs. Of one rate it is Wilson's interval, of a difference of two Mee's.
+    Intervals of the single rates joined by their squares (MOVER) are too short here, because Wilson's are
+    short where trials are few: .89 instead of .95 for ten tasks of ten trials.
 
     Needs a trial for each rate.
 
@@ -51,7 +52,8 @@ def _upper(k: Floats, n: Floats, weights: Floats, z: float, seen: float) -> floa
     beyond = kept * float(_MULTIPLIERS[1] / _MULTIPLIERS[0]) if kept else float(_MULTIPLIERS[0]) * scale
     if value(beyond)[1] <= 0:
         return most
-    for _ in range(_HALVINGS):  # rates of 0 of n do not move until the multiplier is n: step into where they do
+    # rates of 0 of n do not move until the multiplier is n: step into where they do
+    for _ in range(_HALVINGS):
         if value(kept)[1] < 0:
             break
         middle = (kept + beyond) / 2

@@ -58,13 +58,14 @@ class ExactTest:
 def newcombe_difference(k1: int, n1: int, k2: int, n2: int, confidence: float = 0.95) -> Difference:
     """Return p1 - p2 of two independent arms with Newcombe's (1998) hybrid score interval.
 
-    Population: two independent samples of independent trials. Assumes fixed sizes and no matching; for matched initial
-    conditions use :func:`paired_difference`, which is sharper and right.
+    Population: two independent samples of independent trials. Assumes fixed sizes and no matching; for
+    matched initial conditions use :func:`paired_difference`, which is sharper and right.
 
-    For 95 % it covers .90 at worst of the rates tried (10 trials of each arm, rates .01 and 1): to show, and :func:`exact_independence` to decide.
+    For 95 % it covers .90 at worst of the rates tried (10 trials of each arm, rates .01 and 1): to show, and
+    :func:`exact_independence` to decide.
 
-    Undefined when an arm has no trial. At n = 1 an arm it is defined and says almost nothing. 0/n against 0/n and n/n
-    against n/n give a difference of 0 with a symmetric-looking, never empty interval.
+    Undefined when an arm has no trial. At n = 1 an arm it is defined and says almost nothing. 0/n against 0/n
+    and n/n against n/n give a difference of 0 with a symmetric-looking, never empty interval.
 
     Source: Newcombe, Statistics in Medicine 17 (1998) 873-890, method 10.
     """
@@ -72,24 +73,38 @@ def newcombe_difference(k1: int, n1: int, k2: int, n2: int, confidence: float = 
     k2, n2 = check_counts(k2, n2, confidence)
     method = "Newcombe hybrid score"
     first, second = wilson(k1, n1, confidence), wilson(k2, n2, confidence)
-    if first.point is None or first.low is None or first.high is None or second.point is None or second.low is None or second.high is None:
+    if (
+        first.point is None
+        or first.low is None
+        or first.high is None
+        or second.point is None
+        or second.low is None
+        or second.high is None
+    ):
         reason = "an arm has no trial that counts (n = 0)"
-        return Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason=reason, n=n1 + n2)
+        return Difference(
+            point=None, low=None, high=None, method=method, confidence=confidence, reason=reason, n=n1 + n2
+        )
     point = first.point - second.point
     low = point - math.hypot(first.point - first.low, second.high - second.point)
     high = point + math.hypot(first.high - first.point, second.point - second.low)
-    return Difference(point=point, low=max(low, -1.0), high=min(high, 1.0), method=method, confidence=confidence, n=n1 + n2)
+    return Difference(
+        point=point, low=max(low, -1.0), high=min(high, 1.0), method=method, confidence=confidence, n=n1 + n2
+    )
 
 
-def exact_independence(k1: int, n1: int, k2: int, n2: int, method: str = "boschloo", alternative: Alternative = "two-sided") -> ExactTest:
+def exact_independence(
+    k1: int, n1: int, k2: int, n2: int, method: str = "boschloo", alternative: Alternative = "two-sided"
+) -> ExactTest:
     """Return the exact p that two independent arms share one success rate.
 
-    Population: two independent samples of independent trials with fixed sizes. Fisher's test is conditional and
-    conservative; Barnard's (1945, with the pooled score statistic) and Boschloo's (1970) are unconditional: they take the
-    worst case over the common rate. Boschloo's is uniformly at least as powerful as Fisher's. Choose one before looking.
+    Population: two independent samples of independent trials with fixed sizes. Fisher's test is conditional
+    and conservative; Barnard's (1945, with the pooled score statistic) and Boschloo's (1970) are
+    unconditional: they take the worst case over the common rate. Boschloo's is uniformly at least as powerful
+    as Fisher's. Choose one before looking.
 
-    Undefined when an arm has no trial. At n = 1 an arm no p is below .5 (one-sided .25). When every trial of both arms ended
-    alike (0/n and 0/m, n/n and m/m) p is 1.
+    Undefined when an arm has no trial. At n = 1 an arm no p is below .5 (one-sided .25). When every trial of
+    both arms ended alike (0/n and 0/m, n/n and m/m) p is 1.
 
     Args:
         k1: successes of the first arm.
@@ -97,7 +112,8 @@ def exact_independence(k1: int, n1: int, k2: int, n2: int, method: str = "boschl
         k2: successes of the second arm.
         n2: trials of the second arm.
         method: ``boschloo``, ``barnard`` or ``fisher``.
-        alternative: ``two-sided``; ``greater`` asks whether the first arm is better, ``less`` whether it is worse.
+        alternative: ``two-sided``; ``greater`` asks whether the first arm is better, ``less`` whether it is
+            worse.
     """
     k1, n1 = check_counts(k1, n1, 0.95)
     k2, n2 = check_counts(k2, n2, 0.95)
@@ -107,9 +123,21 @@ def exact_independence(k1: int, n1: int, k2: int, n2: int, method: str = "boschl
     if alternative not in ALTERNATIVES:
         raise UsageError(f"unknown alternative {alternative!r}; known: {', '.join(ALTERNATIVES)}")
     if n1 == 0 or n2 == 0:
-        return ExactTest(p_value=None, method=names[method], reason="an arm has no trial that counts (n = 0)", n=n1 + n2, alternative=alternative)
+        return ExactTest(
+            p_value=None,
+            method=names[method],
+            reason="an arm has no trial that counts (n = 0)",
+            n=n1 + n2,
+            alternative=alternative,
+        )
     if k1 + k2 in (0, n1 + n2):
-        return ExactTest(p_value=1.0, method=names[method], reason="every trial of both arms ended alike", n=n1 + n2, alternative=alternative)
+        return ExactTest(
+            p_value=1.0,
+            method=names[method],
+            reason="every trial of both arms ended alike",
+            n=n1 + n2,
+            alternative=alternative,
+        )
     table = [[k1, k2], [n1 - k1, n2 - k2]]
     if method == "fisher":
         p_value = float(fisher_exact(table, alternative=alternative).pvalue)

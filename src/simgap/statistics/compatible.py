@@ -1,9 +1,10 @@
 """Which agreements of a simulator with reality do measured rates not contradict? Intervals by trying truths, not by resampling the data.
 
-A correlation of measured rates is lower than that of the true ones, and a rank violation higher: noise only spoils an order. Resampling
-the data adds the noise a second time, so that near a perfect simulator such intervals rarely hold the truth. Here truths are tried
-instead: for each of a range of true rates, from the simulator's order being right to its being reversed, trials are drawn as often as
-they were run, and the truth stays if the measured agreement lies in neither tail of what it gives.
+A correlation of measured rates is lower than that of the true ones, and a rank violation higher: noise only
+spoils an order. Resampling the data adds the noise a second time, so that near a perfect simulator such
+intervals rarely hold the truth. Here truths are tried instead: for each of a range of true rates, from the
+simulator's order being right to its being reversed, trials are drawn as often as they were run, and the truth
+stays if the measured agreement lies in neither tail of what it gives.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _ROUNDING = 1e-9
 class Noise(Protocol):
     """Draws what would be measured, with the number of trials that were run."""
 
-    def __call__(self, real: Floats, sim: Floats, draws: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def __call__(
+        self, real: Floats, sim: Floats, draws: int, rng: np.random.Generator
+    ) -> tuple[Floats, Floats]:
         """Return measured rates of true ones, real ``(B, 1, K)`` and sim ``(B, T, K)``, each with a leading axis of draws."""
         ...
 
@@ -69,12 +72,20 @@ def shared_noise(correlation: Floats, n_real: Floats, n_sim: Floats) -> Noise:
 
 
 def compatible_ends(
-    real: Side, sim: Side, *, noise: Noise, ties: Ties, draws: int, confidence: float, rng: np.random.Generator
+    real: Side,
+    sim: Side,
+    *,
+    noise: Noise,
+    ties: Ties,
+    draws: int,
+    confidence: float,
+    rng: np.random.Generator,
 ) -> Mapping[str, tuple[float, float] | None]:
     """Return the ends of Pearson's r, Spearman's rho and MMRV over the truths that the measured rates do not contradict.
 
-    True rates of the simulator run, for each of several true rates in reality, from their linear image (r = 1) over the measured pattern to
-    its mirror image (r = -1). None where the statistic is undefined on the measured rates.
+    True rates of the simulator run, for each of several true rates in reality, from their linear image (r =
+    1) over the measured pattern to its mirror image (r = -1). None where the statistic is undefined on the
+    measured rates.
 
     Args:
         real: measured in reality.
@@ -108,8 +119,12 @@ def compatible_ends(
         values = [seen]
         for row, family in enumerate(families):
             angles = _kept_angles(family.angles, above[row], below[row], tail)
-            true = statistic(np.broadcast_to(family.real, (len(angles), len(family.real))), family.image(angles))
-            values += true[np.isfinite(true)].tolist() + (np.cos(angles).tolist() if name == "pearson" else [])
+            true = statistic(
+                np.broadcast_to(family.real, (len(angles), len(family.real))), family.image(angles)
+            )
+            values += true[np.isfinite(true)].tolist() + (
+                np.cos(angles).tolist() if name == "pearson" else []
+            )
         ends[name] = (min(values), max(values))
     return ends
 
@@ -122,7 +137,10 @@ def _kept_angles(angles: Floats, above: Floats, below: Floats, tail: float) -> F
     chance = np.minimum(above, below)
     kept = chance >= tail
     changes = np.flatnonzero(kept[1:] != kept[:-1])
-    inner, outer = np.where(kept[changes], changes, changes + 1), np.where(kept[changes], changes + 1, changes)
+    inner, outer = (
+        np.where(kept[changes], changes, changes + 1),
+        np.where(kept[changes], changes + 1, changes),
+    )
     share = np.log(chance[inner] / tail) / np.log(chance[inner] / chance[outer])
     ends = angles[inner] + share * (angles[outer] - angles[inner])
     lean = above - below
@@ -160,7 +178,14 @@ def _image(angles: Floats, *, mean: float, spread: float, right: Floats, wrong: 
     return rates
 
 
-def _angles(true: Floats, image: Callable[[Floats], Floats], real: Side, sim: Side, noise: Noise, rng: np.random.Generator) -> Floats:
+def _angles(
+    true: Floats,
+    image: Callable[[Floats], Floats],
+    real: Side,
+    sim: Side,
+    noise: Noise,
+    rng: np.random.Generator,
+) -> Floats:
     """Return angles from the right to the reversed order, denser about those that give the measured correlation."""
     coarse = np.linspace(0.0, np.pi, _ANGLES)
     seen = float(pearson_rows(real.rates, sim.rates))
@@ -183,7 +208,12 @@ def _bases(real: Side, sim: Side, rng: np.random.Generator) -> list[tuple[Floats
     (p, q), raw = (_shrunk(real), _shrunk(sim)), (_smooth(real), _smooth(sim))
     stretch = 1 + 2 * _error(real) / (max(float(p.std()), _error(real)) * np.sqrt(count))
     wide, narrow = (p.mean() + (p - p.mean()) * factor for factor in (stretch, 1 / stretch))
-    bases = [(p, q, sim.rates), (raw[0], raw[1], rng.normal(size=count)), (wide, q, sim.rates), (narrow, q, rng.normal(size=count))]
+    bases = [
+        (p, q, sim.rates),
+        (raw[0], raw[1], rng.normal(size=count)),
+        (wide, q, sim.rates),
+        (narrow, q, rng.normal(size=count)),
+    ]
     for _ in range(_POSTERIORS):
         drawn = [rng.beta(s.rates * s.n + 0.5, (1 - s.rates) * s.n + 0.5) for s in (real, sim)]
         bases.append((drawn[0], drawn[1], drawn[1]))

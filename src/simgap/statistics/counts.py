@@ -1,7 +1,7 @@
 """What may be counted: whole numbers that are no booleans, levels strictly between 0 and 1, rows of outcomes.
 
-Every public function of this package passes its numbers through here before it computes, so that a half success, a NaN or the text
-of a table cell is refused in one sentence instead of being rounded.
+Every public function of this package passes its numbers through here before it computes, so that a half
+success, a NaN or the text of a table cell is refused in one sentence instead of being rounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Floats: TypeAlias = NDArray[np.float64]
 LARGEST_COUNT = 1_000_000_000
 """More trials than any experiment has run; a larger count is a mistake in reading a file."""
 
-_HALVES = "partial credit is a score, not a count: give each trial's score in [0, 1], such as 1, 0.5 or 0, to betting_interval (compare_scores for two arms)"
+_HALVES = (
+    "partial credit is a score, not a count: give each trial's score in [0, 1], such as 1, 0.5 or 0, to"
+    " betting_interval (compare_scores for two arms)"
+)
 _UNKNOWN = "leave voids and unknown outcomes out, and count them"
 
 
@@ -51,11 +54,15 @@ def check_counts(k: object, n: object, confidence: object) -> tuple[int, int]:
     """Return successes and trials as plain ``int``.
 
     Raises:
-        UsageError: names the value that is no count, counts that are not ``0 <= k <= n``, or a level outside (0, 1).
+        UsageError: names the value that is no count, counts that are not ``0 <= k <= n``, or a level outside
+            (0, 1).
     """
     successes, trials = whole(k, "successes", least=-LARGEST_COUNT), whole(n, "trials", least=-LARGEST_COUNT)
     if not 0 <= successes <= trials:
-        raise UsageError(f"{successes} successes of {trials} trials is impossible: expected 0 <= successes <= n; count voids separately")
+        raise UsageError(
+            f"{successes} successes of {trials} trials is impossible: expected 0 <= successes <= n; count"
+            " voids separately"
+        )
     check_confidence(confidence)
     return successes, trials
 
@@ -68,7 +75,9 @@ def check_confidence(confidence: object) -> float:
     """
     level = _number(confidence, "confidence", "a number between 0 and 1, for example 0.95")
     if not 0.0 < level < 1.0:
-        raise UsageError(f"confidence {_short(level)} is impossible: expected a number between 0 and 1, for example 0.95")
+        raise UsageError(
+            f"confidence {_short(level)} is impossible: expected a number between 0 and 1, for example 0.95"
+        )
     return float(level)
 
 
@@ -121,7 +130,8 @@ def outcome_rows(values: Any, what: str = "outcomes") -> Floats:
     """Return outcomes of any shape as 0.0 and 1.0.
 
     Raises:
-        UsageError: anything but booleans, 0 and 1: None and NaN are voids, which are left out; a half is a score.
+        UsageError: anything but booleans, 0 and 1: None and NaN are voids, which are left out; a half is a
+            score.
     """
     row = _array(values, what)
     bad = ~((row == 0) | (row == 1))
@@ -145,12 +155,19 @@ def _array(values: Any, what: str) -> NDArray[Any]:
     try:
         rows = np.asarray(values)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{what} are rows of unequal length or no numbers ({error}): expected numbers") from error
+        raise UsageError(
+            f"{what} are rows of unequal length or no numbers ({error}): expected numbers"
+        ) from error
     if rows.size == 0:
         return rows.astype(float)
     if rows.dtype.kind not in "biuf":
-        odd = next((v for v in rows.ravel().tolist() if isinstance(v, str) or not isinstance(v, int | float)), rows.ravel()[0])
-        raise UsageError(f"{what} hold {_short(odd)}: expected numbers; leave voids and unknown values out, and count them")
+        odd = next(
+            (v for v in rows.ravel().tolist() if isinstance(v, str) or not isinstance(v, int | float)),
+            rows.ravel()[0],
+        )
+        raise UsageError(
+            f"{what} hold {_short(odd)}: expected numbers; leave voids and unknown values out, and count them"
+        )
     return rows
 
 
@@ -183,5 +200,11 @@ def _kind(value: object) -> str:
 
 
 def _short(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else repr(value) if not isinstance(value, int) or abs(value) < 10**12 else "beyond 10^12"
+    text = (
+        f"{value:g}"
+        if isinstance(value, float)
+        else repr(value)
+        if not isinstance(value, int) or abs(value) < 10**12
+        else "beyond 10^12"
+    )
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,8 +1,8 @@
 """Evidence that may be looked at after every trial: e-processes on a success rate and on the difference of two arms.
 
-An e-process starts at 1 and has mean at most 1 under its null hypothesis at every stopping time, so the chance that it *ever*
-reaches ``1 / alpha`` is at most ``alpha`` (Ville 1939). Averages of e-processes are e-processes; largest values are not.
-Everything is computed as a natural logarithm and broadcasts.
+An e-process starts at 1 and has mean at most 1 under its null hypothesis at every stopping time, so the
+chance that it *ever* reaches ``1 / alpha`` is at most ``alpha`` (Ville 1939). Averages of e-processes are
+e-processes; largest values are not. Everything is computed as a natural logarithm and broadcasts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaln, xlog1py, xlogy
 
 from simgap.errors import UsageError
-from simgap.statistics.counts import Floats, check_confidence, check_share, count_rows, outcome_row, outcome_rows
+from simgap.statistics.counts import (
+    Floats,
+    check_confidence,
+    check_share,
+    count_rows,
+    outcome_row,
+    outcome_rows,
+)
 
 _UNDERFLOW = 1e-200
 _SMOOTHING = 0.18
@@ -47,11 +54,13 @@ class SequentialTest:
 def log_e_below(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
     """Return ln of the e-value against "the success rate is at least ``threshold``" after k successes in n trials.
 
-    The likelihood under rates drawn evenly from (0, threshold), over the likelihood at the threshold. The ratio of a rate
-    below the threshold has mean at most 1 under every rate at or above it, so the test is one-sided and valid for all of them.
+    The likelihood under rates drawn evenly from (0, threshold), over the likelihood at the threshold. The
+    ratio of a rate below the threshold has mean at most 1 under every rate at or above it, so the test is
+    one-sided and valid for all of them.
 
-    Population: trials whose chance of success given all earlier ones is at least the threshold under the null, constant or not.
-    0 at n = 0. At n = 1 a failure gives ``ln((1 - threshold / 2) / (1 - threshold))``. Depends on the counts alone.
+    Population: trials whose chance of success given all earlier ones is at least the threshold under the
+    null, constant or not. 0 at n = 0. At n = 1 a failure gives ``ln((1 - threshold / 2) / (1 - threshold))``.
+    Depends on the counts alone.
     """
     return _log_e_below(*_counts(k, n), check_share(threshold, "threshold", ends=False))
 
@@ -59,12 +68,19 @@ def log_e_below(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
 def _log_e_below(k_: Floats, n_: Floats, threshold: float) -> Floats:
     mass = betainc(k_ + 1, n_ - k_ + 1, threshold)
     with np.errstate(divide="ignore"):
-        log_e: Floats = betaln(k_ + 1, n_ - k_ + 1) + np.log(mass) - xlogy(k_ + 1, threshold) - xlog1py(n_ - k_, -threshold)
+        log_e: Floats = (
+            betaln(k_ + 1, n_ - k_ + 1)
+            + np.log(mass)
+            - xlogy(k_ + 1, threshold)
+            - xlog1py(n_ - k_, -threshold)
+        )
     tiny = np.asarray(mass < _UNDERFLOW)
     if not tiny.any():
         return log_e
     repaired = np.array(log_e)
-    repaired[tiny] = _log_e_by_series(np.broadcast_to(k_, tiny.shape)[tiny], np.broadcast_to(n_, tiny.shape)[tiny], threshold)
+    repaired[tiny] = _log_e_by_series(
+        np.broadcast_to(k_, tiny.shape)[tiny], np.broadcast_to(n_, tiny.shape)[tiny], threshold
+    )
     return repaired
 
 
@@ -77,8 +93,9 @@ def log_e_above(k: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
 def log_e_paired(wins: ArrayLike, losses: ArrayLike) -> Floats:
     """Return ln of the e-value against "the new arm is not better", from the discordant pairs alone.
 
-    If, given the past, the new arm is not better on the next pair, a discordant pair is won with chance at most 1/2. No
-    independence within a pair is needed, nor constant rates, so it suits matched initial conditions.
+    If, given the past, the new arm is not better on the next pair, a discordant pair is won with chance at
+    most 1/2. No independence within a pair is needed, nor constant rates, so it suits matched initial
+    conditions.
 
     0 without a discordant pair. Swap the arguments for "the old arm is not better".
     """
@@ -89,13 +106,16 @@ def log_e_paired(wins: ArrayLike, losses: ArrayLike) -> Floats:
 def log_e_blocks(new: ArrayLike, old: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Return ln of three e-processes on blocks of one independent trial an arm: against equality, new <= old, and old <= new.
 
-    Each block bets on the rates seen in *earlier* blocks against their mean; the one-sided ones sit out the blocks in which the
-    earlier rates point the other way. Turner, Ly and Grünwald show mean at most 1 under equality; for a bet on new > old the mean
-    is ``(1 + c (p_new - m)) (1 - c (p_old - m))`` with ``c = (a - m) / (m (1 - m))``, at most 1 whenever p_new <= p_old.
+    Each block bets on the rates seen in *earlier* blocks against their mean; the one-sided ones sit out the
+    blocks in which the earlier rates point the other way. Turner, Ly and Grünwald show mean at most 1 under
+    equality; for a bet on new > old the mean is ``(1 + c (p_new - m)) (1 - c (p_old - m))`` with ``c = (a -
+    m) / (m (1 - m))``, at most 1 whenever p_new <= p_old.
 
-    Population: blocks whose two trials are independent of each other given the past. For matched pairs use :func:`log_e_paired`.
+    Population: blocks whose two trials are independent of each other given the past. For matched pairs use
+    :func:`log_e_paired`.
 
-    Source: Turner, Ly and Grünwald, "Generic e-variables for exact sequential k-sample tests" (arXiv:2106.02693).
+    Source: Turner, Ly and Grünwald, "Generic e-variables for exact sequential k-sample tests"
+    (arXiv:2106.02693).
 
     Args:
         new: ``(..., T)`` 0 or 1, in order.
@@ -106,11 +126,22 @@ def log_e_blocks(new: ArrayLike, old: ArrayLike) -> tuple[Floats, Floats, Floats
     """
     y1, y0 = outcome_rows(new, "outcomes of the new arm"), outcome_rows(old, "outcomes of the old arm")
     if y1.shape != y0.shape:
-        raise UsageError(f"outcomes of shapes {y1.shape} and {y0.shape}: expected 0 and 1, one of each arm in every block")
+        raise UsageError(
+            f"outcomes of shapes {y1.shape} and {y0.shape}: expected 0 and 1, one of each arm in every block"
+        )
     a, b = _rate_before(y1), _rate_before(y0)
     m = (a + b) / 2
-    gain = y1 * np.log(a / m) + (1 - y1) * np.log((1 - a) / (1 - m)) + y0 * np.log(b / m) + (1 - y0) * np.log((1 - b) / (1 - m))
-    return np.cumsum(gain, axis=-1), np.cumsum(np.where(a > b, gain, 0.0), axis=-1), np.cumsum(np.where(a < b, gain, 0.0), axis=-1)
+    gain = (
+        y1 * np.log(a / m)
+        + (1 - y1) * np.log((1 - a) / (1 - m))
+        + y0 * np.log(b / m)
+        + (1 - y0) * np.log((1 - b) / (1 - m))
+    )
+    return (
+        np.cumsum(gain, axis=-1),
+        np.cumsum(np.where(a > b, gain, 0.0), axis=-1),
+        np.cumsum(np.where(a < b, gain, 0.0), axis=-1),
+    )
 
 
 def log_mean(*log_e: Floats) -> Floats:
@@ -119,14 +150,17 @@ def log_mean(*log_e: Floats) -> Floats:
     return mean
 
 
-def threshold_test(outcomes: Iterable[bool], threshold: float, direction: Literal["below", "above"], confidence: float = 0.95) -> SequentialTest:
+def threshold_test(
+    outcomes: Iterable[bool], threshold: float, direction: Literal["below", "above"], confidence: float = 0.95
+) -> SequentialTest:
     """Test in sequence whether a success rate is ``below`` (``above``) a threshold, looking after every trial.
 
-    ``below`` rejects "the rate is at least the threshold"; ``above`` rejects "the rate is at most the threshold". The chance of
-    ever rejecting a true one is at most ``1 - confidence``, whatever the stopping rule and the number of trials.
+    ``below`` rejects "the rate is at least the threshold"; ``above`` rejects "the rate is at most the
+    threshold". The chance of ever rejecting a true one is at most ``1 - confidence``, whatever the stopping
+    rule and the number of trials.
 
-    Population: as :func:`log_e_below`. Nothing is rejected at n = 0, nor at n = 1 with usual thresholds. 0/n rejects "at least
-    .5" at 95 % from n = 7 on, n/n likewise "at most .5".
+    Population: as :func:`log_e_below`. Nothing is rejected at n = 0, nor at n = 1 with usual thresholds. 0/n
+    rejects "at least .5" at 95 % from n = 7 on, n/n likewise "at most .5".
 
     Args:
         outcomes: successes (True) and failures in the order of the trials, voids left out.
@@ -144,7 +178,9 @@ def threshold_test(outcomes: Iterable[bool], threshold: float, direction: Litera
     trials = np.arange(1, len(successes) + 1)
     log_e = (log_e_below if direction == "below" else log_e_above)(successes, trials, threshold)
     words = f"the success rate is at {'least' if direction == 'below' else 'most'} {threshold:g}"
-    return sequential_test(log_e, null=words, method="one-sided Beta-mixture e-process", confidence=confidence)
+    return sequential_test(
+        log_e, null=words, method="one-sided Beta-mixture e-process", confidence=confidence
+    )
 
 
 def sequential_test(log_e: Floats, *, null: str, method: str, confidence: float) -> SequentialTest:
@@ -157,7 +193,16 @@ def sequential_test(log_e: Floats, *, null: str, method: str, confidence: float)
         confidence: reject when the e-process reaches ``1 / (1 - confidence)``.
     """
     if len(log_e) == 0:
-        return SequentialTest(null=null, rejected=False, n=0, stopped_at=None, log_e=0.0, p_value=1.0, method=method, confidence=confidence)
+        return SequentialTest(
+            null=null,
+            rejected=False,
+            n=0,
+            stopped_at=None,
+            log_e=0.0,
+            p_value=1.0,
+            method=method,
+            confidence=confidence,
+        )
     crossed = np.flatnonzero(log_e >= -math.log(1 - confidence))
     return SequentialTest(
         null=null,

@@ -34,8 +34,9 @@ class DipTest:
 def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
     """Return Hartigan's dip: the greatest distance of the empirical distribution from the nearest unimodal one.
 
-    Population: independent draws of one number. Unchanged by shifting, scaling and mirroring. By convention at least ``1 / (2 n)``, reached by an even
-    spacing and by equal values; two equal clumps far apart reach 1/4. None at n = 0, .5 at n = 1.
+    Population: independent draws of one number. Unchanged by shifting, scaling and mirroring. By convention
+    at least ``1 / (2 n)``, reached by an even spacing and by equal values; two equal clumps far apart reach
+    1/4. None at n = 0, .5 at n = 1.
 
     Source: Hartigan and Hartigan, Annals of Statistics 13 (1985) 70-84.
 
@@ -48,13 +49,16 @@ def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
     if len(values) == 0:
         return None
     x, repeats = np.unique(values, return_counts=True)
-    upper = np.cumsum(repeats).astype(float)  # height of the distribution function at a value, in counts, and just before it
+    # height of the distribution function at a value, in counts, and just before it
+    upper = np.cumsum(repeats).astype(float)
     lower: Floats = upper - repeats
     dip, low, high = 1.0, 0, len(x) - 1
     while low < high:  # a mode may be a single value, however often it occurs
         here = slice(low, high + 1)
-        convex = low + _hull(x[here], lower[here], sign=1)  # touched by the greatest convex minorant, which lies below the steps
-        concave = low + _hull(x[here], upper[here], sign=-1)  # touched by the least concave majorant, above them
+        # touched by the greatest convex minorant, which lies below the steps
+        convex = low + _hull(x[here], lower[here], sign=1)
+        # touched by the least concave majorant, above them
+        concave = low + _hull(x[here], upper[here], sign=-1)
         below = np.interp(x[here], x[convex], lower[convex])
         above = np.interp(x[here], x[concave], upper[concave])
         gaps = above - below
@@ -69,7 +73,11 @@ def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
             new_high = int(concave[np.argmax(at_concave)])
             new_low = int(convex[np.searchsorted(convex, new_high, side="right") - 1])
         left, right = slice(0, new_low - low), slice(new_high - low + 1, None)
-        dip = max(dip, float((upper[here] - below)[left].max(initial=0.0)), float((above - lower[here])[right].max(initial=0.0)))
+        dip = max(
+            dip,
+            float((upper[here] - below)[left].max(initial=0.0)),
+            float((above - lower[here])[right].max(initial=0.0)),
+        )
         if (new_low, new_high) == (low, high):
             break
         low, high = new_low, new_high
@@ -79,11 +87,12 @@ def dip_statistic(sample: Sequence[float] | Floats) -> float | None:
 def dip_test(sample: Sequence[float] | Floats, *, rng: np.random.Generator, draws: int = 2000) -> DipTest:
     """Test whether a sample has more than one mode.
 
-    The p-value is the share of uniform samples of the same size with a dip at least as large: the uniform is the unimodal distribution with the
-    largest dips (asymptotically), so the test errs towards "one mode". Rounding makes modes of its own: ties from a coarse grid count as clumps.
+    The p-value is the share of uniform samples of the same size with a dip at least as large: the uniform is
+    the unimodal distribution with the largest dips (asymptotically), so the test errs towards "one mode".
+    Rounding makes modes of its own: ties from a coarse grid count as clumps.
 
-    Population: independent draws of one number. Undefined at n = 0. Below n = 4 no p is small: nothing can be shown. All values equal: p is 1.
-    Work: about 0.1 ms a draw at n = 30, 1 ms at n = 500.
+    Population: independent draws of one number. Undefined at n = 0. Below n = 4 no p is small: nothing can be
+    shown. All values equal: p is 1. Work: about 0.1 ms a draw at n = 30, 1 ms at n = 500.
 
     Source: Hartigan and Hartigan, Annals of Statistics 13 (1985) 70-84.
 
@@ -95,24 +104,39 @@ def dip_test(sample: Sequence[float] | Floats, *, rng: np.random.Generator, draw
     draws = whole(draws, "draws", least=1)
     dip, method = dip_statistic(sample), f"Hartigan's dip, {draws} uniform samples"
     if dip is None:
-        return DipTest(dip=None, test=ExactTest(p_value=None, method=method, reason="no value (n = 0)", n=0, alternative="greater"))
+        return DipTest(
+            dip=None,
+            test=ExactTest(
+                p_value=None, method=method, reason="no value (n = 0)", n=0, alternative="greater"
+            ),
+        )
     count = len(sample)
     uniform = rng.random((draws, count))
     hits = sum((dip_statistic(row) or 0.0) >= dip * (1 - 1e-12) for row in uniform)
-    return DipTest(dip=dip, test=ExactTest(p_value=(hits + 1) / (draws + 1), method=method, n=count, alternative="greater"))
+    return DipTest(
+        dip=dip,
+        test=ExactTest(p_value=(hits + 1) / (draws + 1), method=method, n=count, alternative="greater"),
+    )
 
 
 def class_entropy(
-    counts: Mapping[str, int] | Sequence[int], classes: int, *, rng: np.random.Generator, draws: int = 1000, confidence: float = 0.95
+    counts: Mapping[str, int] | Sequence[int],
+    classes: int,
+    *,
+    rng: np.random.Generator,
+    draws: int = 1000,
+    confidence: float = 0.95,
 ) -> Quantity:
     """Return how evenly a set of known modes is used: Shannon entropy over its largest value, 0 (one mode only) to 1 (all alike).
 
-    Population: independent rollouts of one context, usually the successful ones, each labelled with one of ``classes`` modes known beforehand.
-    Report it apart from the success rate: a policy that always takes one way can succeed always. The point is the plug-in value, which is too
-    low by about ``(classes - 1) / (2 n ln classes)``. The interval holds every value that the plug-in does not contradict (each tail at half of
-    the error), so even use lies inside it when use is even. With two classes it is the image of Clopper-Pearson's interval of the
-    share and covers at least its level. With more the shares behind a value are taken from three families: powers of the
-    observed shares, one larger class among equal ones, and some classes only; measured for 95 %: .95 to 1.00.
+    Population: independent rollouts of one context, usually the successful ones, each labelled with one of
+    ``classes`` modes known beforehand. Report it apart from the success rate: a policy that always takes one
+    way can succeed always. The point is the plug-in value, which is too low by about ``(classes - 1) / (2 n
+    ln classes)``. The interval holds every value that the plug-in does not contradict (each tail at half of
+    the error), so even use lies inside it when use is even. With two classes it is the image of
+    Clopper-Pearson's interval of the share and covers at least its level. With more the shares behind a value
+    are taken from three families: powers of the observed shares, one larger class among equal ones, and some
+    classes only; measured for 95 %: .95 to 1.00.
 
     Undefined at n = 0 and with fewer than two classes. At n = 1 the point is 0 and the interval says nothing.
 
@@ -130,14 +154,39 @@ def class_entropy(
     if classes < len(seen):
         raise UsageError(f"counts {seen} of {classes} classes: expected counts of at most that many modes")
     n, name = sum(seen), "normalised class entropy"
-    method = "Clopper-Pearson of the share" if classes == 2 else f"values that the counts do not contradict, {draws} draws of each"
+    method = (
+        "Clopper-Pearson of the share"
+        if classes == 2
+        else f"values that the counts do not contradict, {draws} draws of each"
+    )
     if n == 0 or classes < 2:
         reason = "no rollout (n = 0)" if n == 0 else "fewer than two classes"
-        return Quantity(name=name, n=n, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason)
+        return Quantity(
+            name=name,
+            n=n,
+            point=None,
+            low=None,
+            high=None,
+            method=method,
+            confidence=confidence,
+            reason=reason,
+        )
     full = np.array(seen + [0] * (classes - len(seen)), dtype=float)
     point = float(_entropy(full / n))
-    low, high = _two_ways(seen[0], n, confidence) if classes == 2 else _many_ways(full, n, point, rng, draws, confidence)
-    return Quantity(name=name, n=n, point=point, low=min(low, point), high=max(high, point), method=method, confidence=confidence)
+    low, high = (
+        _two_ways(seen[0], n, confidence)
+        if classes == 2
+        else _many_ways(full, n, point, rng, draws, confidence)
+    )
+    return Quantity(
+        name=name,
+        n=n,
+        point=point,
+        low=min(low, point),
+        high=max(high, point),
+        method=method,
+        confidence=confidence,
+    )
 
 
 def _two_ways(first: int, n: int, confidence: float) -> tuple[float, float]:
@@ -147,7 +196,9 @@ def _two_ways(first: int, n: int, confidence: float) -> tuple[float, float]:
     return float(values.min()), 1.0 if ends[0] <= 0.5 <= ends[1] else float(values.max())
 
 
-def _many_ways(counts: Floats, n: int, point: float, rng: np.random.Generator, draws: int, confidence: float) -> tuple[float, float]:
+def _many_ways(
+    counts: Floats, n: int, point: float, rng: np.random.Generator, draws: int, confidence: float
+) -> tuple[float, float]:
     """Return the ends of the values, along three families of shares, of which the plug-in lies in neither tail; one step of the grid wider."""
     classes, steps, tail = len(counts), np.linspace(0.0, 1.0, _STEPS), (1 - confidence) / 2
     smooth = np.sort((counts + 0.5) / (n + classes / 2))[::-1]
@@ -159,7 +210,10 @@ def _many_ways(counts: Floats, n: int, point: float, rng: np.random.Generator, d
     for family in (powers, larger, some):
         shares = family / family.sum(axis=1, keepdims=True)
         drawn = _entropy(rng.multinomial(n, shares, size=(draws, _STEPS)) / n)
-        below, above = (1 + (drawn <= point + _EDGE).sum(axis=0)) / (draws + 1), (1 + (drawn >= point - _EDGE).sum(axis=0)) / (draws + 1)
+        below, above = (
+            (1 + (drawn <= point + _EDGE).sum(axis=0)) / (draws + 1),
+            (1 + (drawn >= point - _EDGE).sum(axis=0)) / (draws + 1),
+        )
         kept = np.flatnonzero((below >= tail) & (above >= tail))
         if len(kept):
             wider = [max(int(kept[0]) - 1, 0), min(int(kept[-1]) + 1, _STEPS - 1)]
@@ -170,7 +224,8 @@ def _many_ways(counts: Floats, n: int, point: float, rng: np.random.Generator, d
 def _entropy(shares: Floats) -> Floats:
     """Return the entropy over its largest value, ``(..., M)`` to ``(...)``."""
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    value: Floats = np.abs(np.clip(-(shares * logs).sum(axis=-1) / math.log(shares.shape[-1]), 0.0, 1.0))  # no -0
+    # no -0
+    value: Floats = np.abs(np.clip(-(shares * logs).sum(axis=-1) / math.log(shares.shape[-1]), 0.0, 1.0))
     return value
 
 

@@ -61,7 +61,8 @@ def pair_outcomes(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome]) -> 
         old: the same for the old policy.
 
     Returns:
-        The 2x2 table. A condition that is void on a side, or present on one side only, is dropped and counted.
+        The 2x2 table. A condition that is void on a side, or present on one side only, is dropped and
+        counted.
     """
     counts = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
     dropped = 0
@@ -71,21 +72,30 @@ def pair_outcomes(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome]) -> 
             dropped += 1
         else:
             counts[pair[0].is_success, pair[1].is_success] += 1
-    return PairCounts(n11=counts[True, True], n10=counts[True, False], n01=counts[False, True], n00=counts[False, False], dropped=dropped)
+    return PairCounts(
+        n11=counts[True, True],
+        n10=counts[True, False],
+        n01=counts[False, True],
+        n00=counts[False, False],
+        dropped=dropped,
+    )
 
 
-def paired_difference(n11: int, n10: int, n01: int, n00: int, *, dropped: int = 0, confidence: float = 0.95) -> PairedDifference:
+def paired_difference(
+    n11: int, n10: int, n01: int, n00: int, *, dropped: int = 0, confidence: float = 0.95
+) -> PairedDifference:
     """Return the paired difference new - old with the exact McNemar p, which decides, and an interval that agrees with it.
 
-    Population: independent pairs; within a pair both policies start from the same initial condition. Assumes a fixed
-    number of pairs. The interval excludes 0 exactly when p is below ``1 - confidence``: see
+    Population: independent pairs; within a pair both policies start from the same initial condition. Assumes
+    a fixed number of pairs. The interval excludes 0 exactly when p is below ``1 - confidence``: see
     :func:`simgap.statistics.mcnemar_interval`, a score interval with a continuity correction.
 
-    With no pair everything is undefined. With one pair the interval is defined and nearly all of [-1, 1]. Without a
-    discordant pair (both always alike, 0/n and n/n included) the difference is 0, the interval still has a width, and
-    p is 1: that is not proof of equality.
+    With no pair everything is undefined. With one pair the interval is defined and nearly all of [-1, 1].
+    Without a discordant pair (both always alike, 0/n and n/n included) the difference is 0, the interval
+    still has a width, and p is 1: that is not proof of equality.
 
-    Source: McNemar, Psychometrika 12 (1947) 153-157; Tango, Statistics in Medicine 17 (1998) 891-908, for the variance.
+    Source: McNemar, Psychometrika 12 (1947) 153-157; Tango, Statistics in Medicine 17 (1998) 891-908, for the
+    variance.
 
     Args:
         n11: both succeed.
@@ -100,26 +110,38 @@ def paired_difference(n11: int, n10: int, n01: int, n00: int, *, dropped: int = 
     check_confidence(confidence)
     method = "paired score, agrees with McNemar's exact test"
     if counts.n == 0:
-        undefined = Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="no pair counts (n = 0)", n=0)
+        undefined = Difference(
+            point=None,
+            low=None,
+            high=None,
+            method=method,
+            confidence=confidence,
+            reason="no pair counts (n = 0)",
+            n=0,
+        )
         return PairedDifference(counts=counts, difference=undefined, p_value=None)
     p_value = 1.0 if counts.discordant == 0 else min(1.0, float(binomtest(n10, counts.discordant).pvalue))
     low, high = mcnemar_interval(n10, n01, counts.n, p_value, confidence)
     point = (n10 - n01) / counts.n
     return PairedDifference(
-        counts=counts, difference=Difference(point=point, low=low, high=high, method=method, confidence=confidence, n=counts.n), p_value=p_value
+        counts=counts,
+        difference=Difference(
+            point=point, low=low, high=high, method=method, confidence=confidence, n=counts.n
+        ),
+        p_value=p_value,
     )
 
 
 def mcnemar(n10: int, n01: int, *, mid_p: bool = False, alternative: Alternative = "two-sided") -> ExactTest:
     """Return McNemar's test that two paired arms have one success rate, exact or with mid-p.
 
-    Population: independent pairs; only the discordant ones are counted, and given their number the wins of one arm are a
-    fair coin if the arms are equal. The exact test never exceeds its level. Mid-p counts the observed table half: nearer to
-    the level and more powerful, it can exceed it by a little (Fagerland, Lydersen and Laake, BMC Med Res Methodol 13 (2013)
-    91), so it is for reading, not for deciding.
+    Population: independent pairs; only the discordant ones are counted, and given their number the wins of
+    one arm are a fair coin if the arms are equal. The exact test never exceeds its level. Mid-p counts the
+    observed table half: nearer to the level and more powerful, it can exceed it by a little (Fagerland,
+    Lydersen and Laake, BMC Med Res Methodol 13 (2013) 91), so it is for reading, not for deciding.
 
-    Without a discordant pair p is 1, mid-p .5 one-sided and 1 two-sided: no evidence, which is not equality. One discordant pair
-    gives 1 (mid-p .5): it can show nothing.
+    Without a discordant pair p is 1, mid-p .5 one-sided and 1 two-sided: no evidence, which is not equality.
+    One discordant pair gives 1 (mid-p .5): it can show nothing.
 
     Source: McNemar, Psychometrika 12 (1947) 153-157.
 
@@ -143,12 +165,12 @@ def mcnemar(n10: int, n01: int, *, mid_p: bool = False, alternative: Alternative
 def newcombe_paired(n11: int, n10: int, n01: int, n00: int, confidence: float = 0.95) -> Difference:
     """Return the paired difference new - old with Newcombe's square-and-add interval with its correction for pairing.
 
-    Population and assumptions as :func:`paired_difference`, whose interval is the one to decide on: it agrees with the exact
-    test. This one is closed-form and is built from the two Wilson intervals that are
-    shown beside it, so that the three numbers fit together.
+    Population and assumptions as :func:`paired_difference`, whose interval is the one to decide on: it agrees
+    with the exact test. This one is closed-form and is built from the two Wilson intervals that are shown
+    beside it, so that the three numbers fit together.
 
-    Undefined with no pair. With one pair nearly all of [-1, 1]. 0/n on both sides and n/n on both sides have difference 0 and
-    an interval with a width.
+    Undefined with no pair. With one pair nearly all of [-1, 1]. 0/n on both sides and n/n on both sides have
+    difference 0 and an interval with a width.
 
     Source: Newcombe, Statistics in Medicine 17 (1998) 2635-2650, method 10.
     """
@@ -157,17 +179,39 @@ def newcombe_paired(n11: int, n10: int, n01: int, n00: int, confidence: float = 
     n = n11 + n10 + n01 + n00
     method = "Newcombe paired hybrid score"
     new, old = wilson(n11 + n10, n, confidence), wilson(n11 + n01, n, confidence)
-    if new.point is None or new.low is None or new.high is None or old.point is None or old.low is None or old.high is None:
-        return Difference(point=None, low=None, high=None, method=method, confidence=confidence, reason="no pair counts (n = 0)", n=0)
+    if (
+        new.point is None
+        or new.low is None
+        or new.high is None
+        or old.point is None
+        or old.low is None
+        or old.high is None
+    ):
+        return Difference(
+            point=None,
+            low=None,
+            high=None,
+            method=method,
+            confidence=confidence,
+            reason="no pair counts (n = 0)",
+            n=0,
+        )
     margins = (n11 + n10) * (n01 + n00) * (n11 + n01) * (n10 + n00)
     excess = n11 * n00 - n10 * n01
     corrected = max(excess - n / 2, 0.0) if excess > 0 else float(excess)
     phi = corrected / math.sqrt(margins) if margins else 0.0
     point = (n10 - n01) / n
-    down_new, up_new, down_old, up_old = new.point - new.low, new.high - new.point, old.point - old.low, old.high - old.point
+    down_new, up_new, down_old, up_old = (
+        new.point - new.low,
+        new.high - new.point,
+        old.point - old.low,
+        old.high - old.point,
+    )
     low = point - math.sqrt(max(down_new**2 - 2 * phi * down_new * up_old + up_old**2, 0.0))
     high = point + math.sqrt(max(up_new**2 - 2 * phi * up_new * down_old + down_old**2, 0.0))
-    return Difference(point=point, low=max(low, -1.0), high=min(high, 1.0), method=method, confidence=confidence, n=n)
+    return Difference(
+        point=point, low=max(low, -1.0), high=min(high, 1.0), method=method, confidence=confidence, n=n
+    )
 
 
 def tango_interval(n10: int, n01: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -183,7 +227,10 @@ def tango_interval(n10: int, n01: int, n: int, confidence: float = 0.95) -> tupl
 
 
 def _table(*counts: int) -> tuple[int, int, int, int]:
-    n11, n10, n01, n00 = (whole(count, f"pairs {name}") for name, count in zip(("n11", "n10", "n01", "n00"), counts, strict=True))
+    n11, n10, n01, n00 = (
+        whole(count, f"pairs {name}")
+        for name, count in zip(("n11", "n10", "n01", "n00"), counts, strict=True)
+    )
     return n11, n10, n01, n00
 
 

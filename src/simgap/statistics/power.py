@@ -53,27 +53,40 @@ class Limits:
         if self.perfect_low is None or self.zero_high is None or self.half_width is None:
             return ["No trials: nothing can be shown."]
         lines = [
-            f"Even {self.n} of {self.n} leaves a true rate of {100 * self.perfect_low:.1f} % possible; even 0 of {self.n} one of {100 * self.zero_high:.1f} %.",
+            (
+                f"Even {self.n} of {self.n} leaves a true rate of {100 * self.perfect_low:.1f} % possible;"
+                f" even 0 of {self.n} one of {100 * self.zero_high:.1f} %."
+            ),
             f"A rate near one half is known to about ±{100 * self.half_width:.0f} points.",
         ]
-        for rise, arm in ((self.smallest_rise, "another arm of this size"), (self.smallest_rise_paired, "another arm on the same initial conditions")):
+        for rise, arm in (
+            (self.smallest_rise, "another arm of this size"),
+            (self.smallest_rise_paired, "another arm on the same initial conditions"),
+        ):
             if rise is None:
                 lines.append(f"Against {arm} no rise over {100 * self.base_rate:.0f} % would reliably show.")
             else:
-                lines.append(f"Against {arm} a rise over {100 * self.base_rate:.0f} % of less than {100 * rise:.0f} points would usually be missed.")
+                lines.append(
+                    f"Against {arm} a rise over {100 * self.base_rate:.0f} % of less than {100 * rise:.0f}"
+                    " points would usually be missed."
+                )
         return lines
 
 
-def limits_of(n: int, *, base_rate: float = 0.5, discordant: float = 0.2, confidence: float = 0.95, power: float = 0.8) -> Limits:
+def limits_of(
+    n: int, *, base_rate: float = 0.5, discordant: float = 0.2, confidence: float = 0.95, power: float = 0.8
+) -> Limits:
     """Return what n trials an arm can and cannot show.
 
-    Population: one arm of n independent trials; two such arms, compared by Boschloo's test (independent) or McNemar's exact test
-    (matched). At n = 0 nothing is defined; at n = 1 no rise shows. Between n = 1 and large n every limit shrinks, in steps.
+    Population: one arm of n independent trials; two such arms, compared by Boschloo's test (independent) or
+    McNemar's exact test (matched). At n = 0 nothing is defined; at n = 1 no rise shows. Between n = 1 and
+    large n every limit shrinks, in steps.
 
     Args:
         n: trials an arm, at most 400.
         base_rate: the rate of the arm compared against.
-        discordant: share of matched pairs on which two equal arms would differ; 0 means the same conditions always succeed.
+        discordant: share of matched pairs on which two equal arms would differ; 0 means the same conditions
+            always succeed.
         confidence: of intervals, and one minus the two-sided error of tests.
         power: chance with which a difference should show.
     """
@@ -91,7 +104,9 @@ def limits_of(n: int, *, base_rate: float = 0.5, discordant: float = 0.2, confid
         zero_high=zero.high,
         half_width=half,
         smallest_rise=detectable_rise(n, base_rate, alpha=1 - confidence, power=power),
-        smallest_rise_paired=detectable_rise_paired(n, base_rate, discordant=discordant, alpha=1 - confidence, power=power),
+        smallest_rise_paired=detectable_rise_paired(
+            n, base_rate, discordant=discordant, alpha=1 - confidence, power=power
+        ),
         discordant=discordant,
     )
 
@@ -99,8 +114,9 @@ def limits_of(n: int, *, base_rate: float = 0.5, discordant: float = 0.2, confid
 def rule_of_three(n: int, confidence: float = 0.95) -> Estimate:
     """Return what n trials without a failure bound: the success rate is at least ``(1 - confidence) ** (1 / n)``, about 1 - 3/n at 95 %.
 
-    Population: independent trials with one success probability and a fixed n, all of them successes. Undefined at n = 0; .05 at n = 1.
-    Source: Hanley and Lippman-Hand, JAMA 249 (1983) 1743-1745; the exact bound is Clopper and Pearson's.
+    Population: independent trials with one success probability and a fixed n, all of them successes.
+    Undefined at n = 0; .05 at n = 1. Source: Hanley and Lippman-Hand, JAMA 249 (1983) 1743-1745; the exact
+    bound is Clopper and Pearson's.
     """
     return clopper_pearson_bound(n, n, confidence)
 
@@ -129,11 +145,13 @@ def width_of(n: int, rate: float, confidence: float = 0.95) -> float | None:
 def trials_for_width(width: float, rate: float = 0.5, confidence: float = 0.95) -> int:
     """Return the smallest n from which on the exact interval at about ``rate`` is no wider than ``width``.
 
-    Population: one arm of independent trials at a fixed n. ``rate`` is a guess; 1/2 is the worst case. Because counts are whole the width
-    wiggles with n; the n returned is such that the next ten keep within the width as well.
+    Population: one arm of independent trials at a fixed n. ``rate`` is a guess; 1/2 is the worst case.
+    Because counts are whole the width wiggles with n; the n returned is such that the next ten keep within
+    the width as well.
 
     Raises:
-        UsageError: a width outside (0, 1), a rate outside [0, 1], or a width that needs more than a million trials.
+        UsageError: a width outside (0, 1), a rate outside [0, 1], or a width that needs more than a million
+            trials.
     """
     width, rate = check_share(width, "width", ends=False), check_share(rate, "rate")
     check_counts(0, 0, confidence)
@@ -153,11 +171,14 @@ def trials_for_width(width: float, rate: float = 0.5, confidence: float = 0.95) 
     return high
 
 
-def power_of(p0: float, p1: float, n0: int, n1: int | None = None, *, alpha: float = 0.05, test: TestName = "boschloo") -> float:
+def power_of(
+    p0: float, p1: float, n0: int, n1: int | None = None, *, alpha: float = 0.05, test: TestName = "boschloo"
+) -> float:
     """Return the exact chance that a two-sided test at level ``alpha`` tells two independent arms of these rates apart.
 
-    Population: two independent samples of independent trials. Enumerates every table, so nothing is approximated but the supremum over
-    the nuisance rate in the unconditional tests (200 points). 0 when an arm has no trial; at p0 = p1 it is the size of the test.
+    Population: two independent samples of independent trials. Enumerates every table, so nothing is
+    approximated but the supremum over the nuisance rate in the unconditional tests (200 points). 0 when an
+    arm has no trial; at p0 = p1 it is the size of the test.
 
     Args:
         p0: success rate of the first arm.
@@ -168,34 +189,48 @@ def power_of(p0: float, p1: float, n0: int, n1: int | None = None, *, alpha: flo
         test: ``boschloo``, ``barnard`` (pooled score) or ``fisher``.
     """
     n0, n1 = whole(n0, "trials of the first arm"), whole(n0 if n1 is None else n1, "trials of the second arm")
-    p0, p1, alpha = check_share(p0, "rate p0"), check_share(p1, "rate p1"), check_share(alpha, "alpha", ends=False)
+    p0, p1, alpha = (
+        check_share(p0, "rate p0"),
+        check_share(p1, "rate p1"),
+        check_share(alpha, "alpha", ends=False),
+    )
     if max(n0, n1) > LARGEST_ARM:
-        raise UsageError(f"arms of {n0} and {n1}: expected 0 to {LARGEST_ARM} trials; for more use trials_needed")
+        raise UsageError(
+            f"arms of {n0} and {n1}: expected 0 to {LARGEST_ARM} trials; for more use trials_needed"
+        )
     if 0 in (n0, n1):
         return 0.0
     tables = np.outer(binom.pmf(np.arange(n0 + 1), n0, p0), binom.pmf(np.arange(n1 + 1), n1, p1))
     return float(tables[_p_values(n0, n1, test) <= alpha].sum())
 
 
-def detectable_rise(n: int, base_rate: float, *, alpha: float = 0.05, power: float = 0.8, test: TestName = "boschloo") -> float | None:
+def detectable_rise(
+    n: int, base_rate: float, *, alpha: float = 0.05, power: float = 0.8, test: TestName = "boschloo"
+) -> float | None:
     """Return the smallest rise over ``base_rate`` that two independent arms of n would show with ``power``, to a tenth of a point.
 
-    Population: as :func:`power_of`. None where even a rise to 1 would be missed, so always at n = 0 and n = 1.
+    Population: as :func:`power_of`. None where even a rise to 1 would be missed, so always at n = 0 and n =
+    1.
     """
     if power_of(base_rate, 1.0, n, alpha=alpha, test=test) < power or base_rate >= 1.0:
         return None
     low, high = 0.0, 1.0 - base_rate
     while high - low > _STEP:
         middle = (low + high) / 2
-        low, high = (low, middle) if power_of(base_rate, base_rate + middle, n, alpha=alpha, test=test) >= power else (middle, high)
+        low, high = (
+            (low, middle)
+            if power_of(base_rate, base_rate + middle, n, alpha=alpha, test=test) >= power
+            else (middle, high)
+        )
     return high
 
 
 def power_of_paired(n: int, rise: float, discordant: float, *, alpha: float = 0.05) -> float:
     """Return the exact chance that McNemar's exact test at level ``alpha`` shows a rise on n matched pairs.
 
-    Population: n independent pairs; the new arm alone succeeds on ``rise + discordant / 2`` of them, the old arm alone on
-    ``discordant / 2``. 0 at n = 0 and wherever fewer than 6 discordant pairs are possible (at 5 %).
+    Population: n independent pairs; the new arm alone succeeds on ``rise + discordant / 2`` of them, the old
+    arm alone on ``discordant / 2``. 0 at n = 0 and wherever fewer than 6 discordant pairs are possible (at 5
+    %).
 
     Args:
         n: pairs.
@@ -203,23 +238,37 @@ def power_of_paired(n: int, rise: float, discordant: float, *, alpha: float = 0.
         discordant: share of pairs on which the two would differ without the rise.
         alpha: two-sided level.
     """
-    n, rise, discordant = whole(n, "pairs"), check_share(rise, "rise"), check_share(discordant, "discordant share")
+    n, rise, discordant = (
+        whole(n, "pairs"),
+        check_share(rise, "rise"),
+        check_share(discordant, "discordant share"),
+    )
     alpha = check_share(alpha, "alpha", ends=False)
     if rise + discordant > 1 + 1e-9:
-        raise UsageError(f"n={n}, rise={rise}, discordant={discordant}: expected shares of pairs that add up to at most 1")
+        raise UsageError(
+            f"n={n}, rise={rise}, discordant={discordant}: expected shares of pairs that add up to at most 1"
+        )
     total = min(rise + discordant, 1.0)
     if n == 0 or total == 0:
         return 0.0
     share = (rise + discordant / 2) / total
     pairs = np.arange(n + 1)
-    rejects = np.array([float(binom.cdf(c, d, 1 - share) + binom.cdf(c, d, share)) if c >= 0 else 0.0 for d, c in enumerate(_mcnemar_cuts(n, alpha))])
+    rejects = np.array(
+        [
+            float(binom.cdf(c, d, 1 - share) + binom.cdf(c, d, share)) if c >= 0 else 0.0
+            for d, c in enumerate(_mcnemar_cuts(n, alpha))
+        ]
+    )
     return float(binom.pmf(pairs, n, total) @ rejects)
 
 
-def detectable_rise_paired(n: int, base_rate: float, *, discordant: float = 0.2, alpha: float = 0.05, power: float = 0.8) -> float | None:
+def detectable_rise_paired(
+    n: int, base_rate: float, *, discordant: float = 0.2, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
     """Return the smallest rise over ``base_rate`` that n matched pairs would show with ``power``; None where none is large enough.
 
-    Population: as :func:`power_of_paired`. The less equal arms would differ on the same conditions, the more pairing helps.
+    Population: as :func:`power_of_paired`. The less equal arms would differ on the same conditions, the more
+    pairing helps.
     """
     most = min(1.0 - check_share(base_rate, "base rate"), 1.0 - check_share(discordant, "discordant share"))
     if most <= 0 or power_of_paired(n, most, discordant, alpha=alpha) < power:
@@ -227,7 +276,9 @@ def detectable_rise_paired(n: int, base_rate: float, *, discordant: float = 0.2,
     low, high = 0.0, most
     while high - low > _STEP:
         middle = (low + high) / 2
-        low, high = (low, middle) if power_of_paired(n, middle, discordant, alpha=alpha) >= power else (middle, high)
+        low, high = (
+            (low, middle) if power_of_paired(n, middle, discordant, alpha=alpha) >= power else (middle, high)
+        )
     return high
 
 
@@ -250,7 +301,9 @@ def _p_values(n0: int, n1: int, test: TestName) -> Floats:
     if test == "barnard":
         pooled = (k0 + k1) / (n0 + n1)
         variance = pooled * (1 - pooled) * (1 / n0 + 1 / n1)
-        extremes = np.abs(np.divide(k1 / n1 - k0 / n0, np.sqrt(variance), out=np.zeros(k0.shape), where=variance > 1e-15))
+        extremes = np.abs(
+            np.divide(k1 / n1 - k0 / n0, np.sqrt(variance), out=np.zeros(k0.shape), where=variance > 1e-15)
+        )
         return _unconditional(-extremes, n0, n1)
     if test not in ("fisher", "boschloo"):
         raise UsageError(f"unknown test {test!r}; known: boschloo, barnard, fisher")
@@ -281,7 +334,9 @@ def _unconditional(order: Floats, n0: int, n1: int) -> Floats:
     last = np.searchsorted(sorted_order, sorted_order, side="right") - 1  # ties count together
     worst = np.zeros(order.size)
     for rate in rates:
-        tables = np.outer(binom.pmf(np.arange(n0 + 1), n0, rate), binom.pmf(np.arange(n1 + 1), n1, rate)).ravel()[ranked]
+        tables = np.outer(
+            binom.pmf(np.arange(n0 + 1), n0, rate), binom.pmf(np.arange(n1 + 1), n1, rate)
+        ).ravel()[ranked]
         worst = np.maximum(worst, np.cumsum(tables)[last])
     p_values = np.empty(order.size)
     p_values[ranked] = np.minimum(worst, 1.0)

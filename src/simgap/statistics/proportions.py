@@ -20,8 +20,8 @@ JEFFREYS = "Jeffreys"
 class Estimate:
     """A success rate that cannot be separated from its n, interval and method.
 
-    Population: independent trials under the stated conditions with one success probability. Voids are not trials and do
-    not enter ``n``.
+    Population: independent trials under the stated conditions with one success probability. Voids are not
+    trials and do not enter ``n``.
     """
 
     successes: int
@@ -48,8 +48,13 @@ class Estimate:
     def __str__(self) -> str:
         if self.point is None or self.low is None or self.high is None:
             return f"{self.successes} of {self.n} (undefined: {self.reason})"
-        level, point, low, high = (100 * value for value in (self.confidence, self.point, self.low, self.high))
-        return f"{self.successes} of {self.n} ({point:.1f} %, {level:g} % interval {low:.1f} to {high:.1f} %, {self.method})"
+        level, point, low, high = (
+            100 * value for value in (self.confidence, self.point, self.low, self.high)
+        )
+        return (
+            f"{self.successes} of {self.n} ({point:.1f} %, {level:g} % interval {low:.1f} to {high:.1f} %,"
+            f" {self.method})"
+        )
 
 
 IntervalMethod: TypeAlias = Callable[[int, int, float], Estimate]
@@ -58,12 +63,13 @@ IntervalMethod: TypeAlias = Callable[[int, int, float], Estimate]
 def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
     """Return a success rate with its Wilson (1927) score interval.
 
-    Population: independent trials with one success probability. Assumes a fixed n chosen before looking; it is not valid
-    for stopping when the result pleases. Covers the nominal rate on average over p and can dip below it near 0 and 1
-    (for 95 %: .83 at worst from 5 trials on): for display and for comparison, not for a guarantee.
+    Population: independent trials with one success probability. Assumes a fixed n chosen before looking; it
+    is not valid for stopping when the result pleases. Covers the nominal rate on average over p and can dip
+    below it near 0 and 1 (for 95 %: .83 at worst from 5 trials on): for display and for comparison, not for a
+    guarantee.
 
-    At n = 0 the interval is undefined and the reason says so. At n = 1 it is defined and very wide (0/1: 0 to .79).
-    0/n has lower end exactly 0 and n/n upper end exactly 1.
+    At n = 0 the interval is undefined and the reason says so. At n = 1 it is defined and very wide (0/1: 0 to
+    .79). 0/n has lower end exactly 0 and n/n upper end exactly 1.
 
     Args:
         k: successes.
@@ -76,8 +82,8 @@ def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> Estimate:
     """Return a success rate with its Clopper-Pearson (1934) exact interval.
 
-    Population: independent trials with one success probability. Assumes a fixed n chosen before looking. Covers at least
-    the nominal rate for every p and n, so it is wider than Wilson's: the one to decide on.
+    Population: independent trials with one success probability. Assumes a fixed n chosen before looking.
+    Covers at least the nominal rate for every p and n, so it is wider than Wilson's: the one to decide on.
 
     At n = 0 the interval is undefined and the reason says so. At n = 1 it is defined (0/1: 0 to .975).
     0/n has lower end exactly 0 and n/n upper end exactly 1.
@@ -93,12 +99,13 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> Estimate:
 def jeffreys(k: int, n: int, confidence: float = 0.95) -> Estimate:
     """Return a success rate with its Jeffreys interval: equal tails of the Beta(k + 1/2, n - k + 1/2) posterior.
 
-    Population: independent trials with one success probability. Assumes a fixed n chosen before looking. Covers the nominal
-    rate on average, as Wilson's does, with shorter intervals near 0 and 1 (for 95 %: .87 at worst from 5 trials on): for display.
+    Population: independent trials with one success probability. Assumes a fixed n chosen before looking.
+    Covers the nominal rate on average, as Wilson's does, with shorter intervals near 0 and 1 (for 95 %: .87
+    at worst from 5 trials on): for display.
 
-    At n = 0 the interval is undefined and the reason says so. 0/n has lower end exactly 0 and n/n upper end exactly 1, the
-    rule of Brown, Cai and DasGupta, Statistical Science 16 (2001) 101-133; the plain posterior quantile there would exclude
-    the very rate that fits best, and some libraries return it.
+    At n = 0 the interval is undefined and the reason says so. 0/n has lower end exactly 0 and n/n upper end
+    exactly 1, the rule of Brown, Cai and DasGupta, Statistical Science 16 (2001) 101-133; the plain posterior
+    quantile there would exclude the very rate that fits best, and some libraries return it.
 
     Args:
         k: successes.
@@ -114,15 +121,18 @@ def jeffreys(k: int, n: int, confidence: float = 0.95) -> Estimate:
     return Estimate(successes=k, n=n, point=k / n, low=low, high=high, method=JEFFREYS, confidence=confidence)
 
 
-def clopper_pearson_bound(k: int, n: int, confidence: float = 0.95, side: Literal["lower", "upper"] = "lower") -> Estimate:
+def clopper_pearson_bound(
+    k: int, n: int, confidence: float = 0.95, side: Literal["lower", "upper"] = "lower"
+) -> Estimate:
     """Return a success rate with an exact one-sided bound: "at least" (``lower``) or "at most" (``upper``).
 
-    Population: independent trials with one success probability. Assumes a fixed n and a side chosen before looking. Covers
-    at least the nominal rate for every p and n. Randomised bounds (Vincent et al. 2024) are a little sharper (38/50: .651
-    against .640 here) but give another number each time they are asked; this one is reproducible.
+    Population: independent trials with one success probability. Assumes a fixed n and a side chosen before
+    looking. Covers at least the nominal rate for every p and n. Randomised bounds (Vincent et al. 2024) are a
+    little sharper (38/50: .651 against .640 here) but give another number each time they are asked; this one
+    is reproducible.
 
-    At n = 0 the bound is undefined and the reason says so. At n = 1, 1/1 is at least .05. 0/n is at least 0; n/n is at
-    least ``(1 - confidence) ** (1 / n)``, the rule of three: about 1 - 3/n at 95 %.
+    At n = 0 the bound is undefined and the reason says so. At n = 1, 1/1 is at least .05. 0/n is at least 0;
+    n/n is at least ``(1 - confidence) ** (1 / n)``, the rule of three: about 1 - 3/n at 95 %.
 
     Args:
         k: successes.
@@ -143,7 +153,17 @@ def clopper_pearson_bound(k: int, n: int, confidence: float = 0.95, side: Litera
 
 def _undefined(method: str, confidence: float, *, anytime: bool = False) -> Estimate:
     reason = "no trial counts (n = 0)"
-    return Estimate(successes=0, n=0, point=None, low=None, high=None, method=method, confidence=confidence, reason=reason, anytime=anytime)
+    return Estimate(
+        successes=0,
+        n=0,
+        point=None,
+        low=None,
+        high=None,
+        method=method,
+        confidence=confidence,
+        reason=reason,
+        anytime=anytime,
+    )
 
 
 def _estimate(k: int, n: int, confidence: float, *, method: str, scipy_name: str) -> Estimate:

@@ -33,4 +33,7 @@ class Quantity:
             return f"{self.name} undefined ({self.reason})"
         if self.low is None or self.high is None:
             return f"{self.name} {self.point:.3g} (n = {self.n}, no interval: {self.reason})"
-        return f"{self.name} {self.point:.3g} (n = {self.n}, {100 * self.confidence:g} % interval {self.low:.3g} to {self.high:.3g}, {self.method})"
+        return (
+            f"{self.name} {self.point:.3g} (n = {self.n}, {100 * self.confidence:g} % interval {self.low:.3g}"
+            f" to {self.high:.3g}, {self.method})"
+        )

@@ -79,21 +79,24 @@ class Race:
 def race(outcomes: Mapping[str, Mapping[int, Outcome]], confidence: float = 0.95) -> Race:
     """Return which of several policies to go on with, given the outcomes so far on common seeds. Ask as often as you like.
 
-    Successive elimination. For each policy the evidence against "no other is better than this one" is the *average*, over the
-    others, of the one-sided paired e-values on common seeds (:func:`simgap.statistics.log_e_paired`): an average of e-processes
-    is one, whatever their dependence, and it is out at ``1 / (1 - confidence)``. That is never later than Bonferroni over the
-    others, whose largest e-value would have to reach K - 1 times as much. A policy that is out gets no more seeds; its e-values
+    Successive elimination. For each policy the evidence against "no other is better than this one" is the
+    *average*, over the others, of the one-sided paired e-values on common seeds
+    (:func:`simgap.statistics.log_e_paired`): an average of e-processes is one, whatever their dependence, and
+    it is out at ``1 / (1 - confidence)``. That is never later than Bonferroni over the others, whose largest
+    e-value would have to reach K - 1 times as much. A policy that is out gets no more seeds; its e-values
     stand still, which keeps them valid.
 
-    A policy that is best, alone or tied, is dropped at any time with a chance of at most ``1 - confidence``. Nothing is promised about
-    how many of the others stay; run the survivors on, or take any of them: none is shown to be worse than another.
+    A policy that is best, alone or tied, is dropped at any time with a chance of at most ``1 - confidence``.
+    Nothing is promised about how many of the others stay; run the survivors on, or take any of them: none is
+    shown to be worse than another.
 
-    Population: rollouts of all policies on the same seeds in the same order; given the past, a policy that is not better is not
-    likelier to win a discordant seed. Seeds that only one of two policies has run, or that are void for one, do not count for that
-    pair. With no seed, one seed, or all successes and all failures everybody stays. One policy alone is the winner and proves nothing.
+    Population: rollouts of all policies on the same seeds in the same order; given the past, a policy that is
+    not better is not likelier to win a discordant seed. Seeds that only one of two policies has run, or that
+    are void for one, do not count for that pair. With no seed, one seed, or all successes and all failures
+    everybody stays. One policy alone is the winner and proves nothing.
 
-    Source: successive elimination, Even-Dar, Mannor and Mansour, JMLR 7 (2006) 1079-1105; merging of e-values, Vovk and Wang, Annals of
-    Statistics 49 (2021) 1736-1754.
+    Source: successive elimination, Even-Dar, Mannor and Mansour, JMLR 7 (2006) 1079-1105; merging of
+    e-values, Vovk and Wang, Annals of Statistics 49 (2021) 1736-1754.
 
     Args:
         outcomes: policy -> seed -> outcome, of the policies that are out as well.
@@ -126,7 +129,9 @@ def race(outcomes: Mapping[str, Mapping[int, Outcome]], confidence: float = 0.95
         )
     entrants.sort(key=lambda e: (not e.stays, -(e.rate.point if e.rate.point is not None else -1.0), e.name))
     claims = _claims(names, wins, pairs, log_e)
-    shown = letters([e.name for e in entrants], [(c.better, c.worse) for c in claims if c.adjusted <= 1 - confidence])
+    shown = letters(
+        [e.name for e in entrants], [(c.better, c.worse) for c in claims if c.adjusted <= 1 - confidence]
+    )
     return Race(
         entrants=tuple(entrants),
         claims=claims,
@@ -167,25 +172,29 @@ def eliminations(successes: Floats, confidence: float = 0.95) -> Floats:
 def select_against_report(selected: Estimate, reported: Estimate, confidence: float = 0.95) -> Difference:
     """Return by how much the selected policy did better on the selection seeds than on fresh ones: the winner's curse, measured.
 
-    Population: one policy on two disjoint sets of seeds, the first of which chose it. The interval (Newcombe) is for two independent
-    samples; the first is not an unbiased one, and that bias is what the difference shows. Only the second may be reported.
+    Population: one policy on two disjoint sets of seeds, the first of which chose it. The interval (Newcombe)
+    is for two independent samples; the first is not an unbiased one, and that bias is what the difference
+    shows. Only the second may be reported.
 
     Undefined when a side has no trial.
     """
     return newcombe_difference(selected.successes, selected.n, reported.successes, reported.n, confidence)
 
 
-def selection_optimism(successes: Sequence[int], n: int, *, rng: np.random.Generator, draws: int = 4000, confidence: float = 0.95) -> Quantity:
+def selection_optimism(
+    successes: Sequence[int], n: int, *, rng: np.random.Generator, draws: int = 4000, confidence: float = 0.95
+) -> Quantity:
     """Estimate by how much the best observed rate of several policies overstates the true rate of the policy it picks.
 
-    Parametric bootstrap of the whole selection: rates are drawn from a Beta that is fitted to the observed ones (moments), counts are
-    redrawn, the largest is picked, and its excess over its own rate is averaged. Fitting first shrinks the rates together; taking the
-    observed rates for true ones would understate the excess, most of all when the policies are equal.
+    Parametric bootstrap of the whole selection: rates are drawn from a Beta that is fitted to the observed
+    ones (moments), counts are redrawn, the largest is picked, and its excess over its own rate is averaged.
+    Fitting first shrinks the rates together; taking the observed rates for true ones would understate the
+    excess, most of all when the policies are equal.
 
-    Population: policies whose rates are alike enough to be draws from one Beta, each on n independent rollouts (on common seeds the
-    excess is smaller). The interval is that of a single selection's excess, not of its mean; where all rates are near 1 it is too short (for
-    95 %: .80 with five policies at .95 of 60 rollouts). Before the fact a reason to use
-    fresh seeds; after the fact no substitute for them.
+    Population: policies whose rates are alike enough to be draws from one Beta, each on n independent
+    rollouts (on common seeds the excess is smaller). The interval is that of a single selection's excess, not
+    of its mean; where all rates are near 1 it is too short (for 95 %: .80 with five policies at .95 of 60
+    rollouts). Before the fact a reason to use fresh seeds; after the fact no substitute for them.
 
     Undefined with no policy or n = 0. 0 with a single policy. All 0/n or all n/n gives an excess near 0.
 
@@ -201,18 +210,44 @@ def selection_optimism(successes: Sequence[int], n: int, *, rng: np.random.Gener
     whole(draws, "draws", least=1)
     method, name = f"parametric bootstrap of the selection, {draws} draws", "excess of the selected rate"
     if len(k) == 0 or n == 0:
-        return Quantity(name=name, n=len(k), point=None, low=None, high=None, method=method, confidence=confidence, reason="no policy or no rollout")
+        return Quantity(
+            name=name,
+            n=len(k),
+            point=None,
+            low=None,
+            high=None,
+            method=method,
+            confidence=confidence,
+            reason="no policy or no rollout",
+        )
     for count in k:
         check_counts(count, n, confidence)
     if len(k) == 1:
-        return Quantity(name=name, n=1, point=0.0, low=None, high=None, method=method, confidence=confidence, reason="one policy: nothing was selected")
+        return Quantity(
+            name=name,
+            n=1,
+            point=0.0,
+            low=None,
+            high=None,
+            method=method,
+            confidence=confidence,
+            reason="one policy: nothing was selected",
+        )
     rates = _fitted_rates(k, n, rng, draws)
     seen = rng.binomial(n, rates)
     best = np.argmax(seen + rng.random(seen.shape) * 0.5, axis=1)  # ties at random
     rows = np.arange(draws)
     excess = seen[rows, best] / n - rates[rows, best]
     tails = np.quantile(excess, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Quantity(name=name, n=len(k), point=float(excess.mean()), low=float(tails[0]), high=float(tails[1]), method=method, confidence=confidence)
+    return Quantity(
+        name=name,
+        n=len(k),
+        point=float(excess.mean()),
+        low=float(tails[0]),
+        high=float(tails[1]),
+        method=method,
+        confidence=confidence,
+    )
 
 
 def _fitted_rates(k: Floats, n: int, rng: np.random.Generator, draws: int) -> Floats:
@@ -249,7 +284,15 @@ def _claims(names: Sequence[str], wins: Floats, pairs: Floats, log_e: Floats) ->
     ordered = [(i, j) for i in range(len(names)) for j in range(len(names)) if i != j]
     p_values = [math.exp(-min(max(float(log_e[i, j]), 0.0), 700.0)) for i, j in ordered]
     claims = [
-        PairClaim(better=names[i], worse=names[j], wins=int(wins[i, j]), losses=int(wins[j, i]), pairs=int(pairs[i, j]), p_value=p, adjusted=adjusted)
+        PairClaim(
+            better=names[i],
+            worse=names[j],
+            wins=int(wins[i, j]),
+            losses=int(wins[j, i]),
+            pairs=int(pairs[i, j]),
+            p_value=p,
+            adjusted=adjusted,
+        )
         for (i, j), p, adjusted in zip(ordered, p_values, holm(p_values), strict=True)
         if (wins[i, j], j) > (wins[j, i], i)
     ]

@@ -43,10 +43,14 @@ class ScreenPlan:
         """Return what k successes in n rollouts say; ask after every rollout and stop at a verdict. Undecided at n = 0."""
         k, n = check_counts(k, n, self.confidence)
         if n > self.n_max:
-            raise UsageError(f"{n} rollouts, but the plan ends at {self.n_max}: a plan holds for what was fixed before")
+            raise UsageError(
+                f"{n} rollouts, but the plan ends at {self.n_max}: a plan holds for what was fixed before"
+            )
         if n and k <= self.broken_at[n - 1]:
             return ScreenVerdict.BROKEN
-        return ScreenVerdict.WORTH_HARDWARE_TIME if n and k >= self.worthy_at[n - 1] else ScreenVerdict.UNDECIDED
+        return (
+            ScreenVerdict.WORTH_HARDWARE_TIME if n and k >= self.worthy_at[n - 1] else ScreenVerdict.UNDECIDED
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,15 +77,19 @@ class ScreenCourse:
     mean_rollouts: float
 
 
-def sequential_screen_verdict(k: int, n: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95) -> ScreenVerdict:
+def sequential_screen_verdict(
+    k: int, n: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95
+) -> ScreenVerdict:
     """Return the verdict of a screen that has no cap and is looked at after every rollout.
 
-    The sequential twin of :func:`simgap.statistics.screen_verdict`, which needs a fixed n. The chance of ever saying ``broken`` of a
-    policy whose rate is at least ``broken_below`` is at most half of ``1 - confidence``, likewise for ``worth hardware time`` below
-    ``worthy_above``. A verdict stands once it has fallen: stop there.
+    The sequential twin of :func:`simgap.statistics.screen_verdict`, which needs a fixed n. The chance of ever
+    saying ``broken`` of a policy whose rate is at least ``broken_below`` is at most half of ``1 -
+    confidence``, likewise for ``worth hardware time`` below ``worthy_above``. A verdict stands once it has
+    fallen: stop there.
 
-    Population: rollouts whose chance of success given all earlier ones stays on one side of the bar. Undecided at n = 0 and, for usual
-    bars, n = 1. 0/n is ``broken`` and n/n ``worth hardware time`` once n is large enough (.5 and .7: from 8 and 15 on).
+    Population: rollouts whose chance of success given all earlier ones stays on one side of the bar.
+    Undecided at n = 0 and, for usual bars, n = 1. 0/n is ``broken`` and n/n ``worth hardware time`` once n is
+    large enough (.5 and .7: from 8 and 15 on).
 
     Raises:
         UsageError: the bars are not 0 < broken_below <= worthy_above < 1.
@@ -91,18 +99,26 @@ def sequential_screen_verdict(k: int, n: int, *, broken_below: float, worthy_abo
     needed = math.log(2 / (1 - confidence))
     if float(log_e_below(k, n, broken_below)) >= needed:
         return ScreenVerdict.BROKEN
-    return ScreenVerdict.WORTH_HARDWARE_TIME if float(log_e_above(k, n, worthy_above)) >= needed else ScreenVerdict.UNDECIDED
+    return (
+        ScreenVerdict.WORTH_HARDWARE_TIME
+        if float(log_e_above(k, n, worthy_above)) >= needed
+        else ScreenVerdict.UNDECIDED
+    )
 
 
-def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95, spending: float = 1.0) -> ScreenPlan:
+def capped_screen(
+    n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95, spending: float = 1.0
+) -> ScreenPlan:
     """Return the plan of a screen of at most ``n_max`` rollouts, with exact error: the one to use when the cap is known.
 
-    After n rollouts the policy is broken if the chance, at a rate of exactly ``broken_below``, of having been called broken by now
-    stays within ``(1 - confidence) / 2 * (n / n_max) ** spending``; mirrored for ``worthy_above``. Fewer successes are likelier at lower rates,
-    so the chance is smaller at every higher rate, and the bound holds for all of them.
+    After n rollouts the policy is broken if the chance, at a rate of exactly ``broken_below``, of having been
+    called broken by now stays within ``(1 - confidence) / 2 * (n / n_max) ** spending``; mirrored for
+    ``worthy_above``. Fewer successes are likelier at lower rates, so the chance is smaller at every higher
+    rate, and the bound holds for all of them.
 
-    Population: independent rollouts with one success rate. ``n_max`` is fixed before the first. With few rollouts nothing is ever decided:
-    at .5 and 95 % the first chance for 0/n is after about log2 of ``2 n_max / (n alpha)`` rollouts.
+    Population: independent rollouts with one success rate. ``n_max`` is fixed before the first. With few
+    rollouts nothing is ever decided: at .5 and 95 % the first chance for 0/n is after about log2 of ``2 n_max
+    / (n alpha)`` rollouts.
 
     Args:
         n_max: most rollouts.
@@ -112,7 +128,8 @@ def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confi
         spending: 1 stops soonest; 2 stops a little later and decides more often by the cap.
 
     Raises:
-        UsageError: a cap outside 1 to 20000, bars that are not 0 < broken_below <= worthy_above < 1, or a spending outside 1 to 10.
+        UsageError: a cap outside 1 to 20000, bars that are not 0 < broken_below <= worthy_above < 1, or a
+            spending outside 1 to 10.
     """
     cap, level = _check_plan(n_max, broken_below, worthy_above, confidence)
     if not 1.0 <= number_rows(spending, "spending") <= 10.0:
@@ -121,15 +138,27 @@ def capped_screen(n_max: int, *, broken_below: float, worthy_above: float, confi
 
 
 @lru_cache(maxsize=64)
-def _capped_screen(n_max: int, broken_below: float, worthy_above: float, confidence: float, spending: float) -> ScreenPlan:
+def _capped_screen(
+    n_max: int, broken_below: float, worthy_above: float, confidence: float, spending: float
+) -> ScreenPlan:
     shares = (1 - confidence) / 2 * (np.arange(1, n_max + 1) / n_max) ** spending
     broken = _spend(broken_below, shares)
-    worthy = tuple(n - failures for n, failures in enumerate(_spend(1 - worthy_above, shares), start=1))  # failures of -1 become n + 1
+    # failures of -1 become n + 1
+    worthy = tuple(n - failures for n, failures in enumerate(_spend(1 - worthy_above, shares), start=1))
     method = f"truncated sequential binomial test, at most {n_max} rollouts"
-    return ScreenPlan(broken_below=broken_below, worthy_above=worthy_above, broken_at=broken, worthy_at=worthy, method=method, confidence=confidence)
+    return ScreenPlan(
+        broken_below=broken_below,
+        worthy_above=worthy_above,
+        broken_at=broken,
+        worthy_at=worthy,
+        method=method,
+        confidence=confidence,
+    )
 
 
-def uncapped_screen(n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95) -> ScreenPlan:
+def uncapped_screen(
+    n_max: int, *, broken_below: float, worthy_above: float, confidence: float = 0.95
+) -> ScreenPlan:
     """Return :func:`sequential_screen_verdict` as a table up to ``n_max``, which may be extended later without losing validity.
 
     Raises:
@@ -157,7 +186,8 @@ def _uncapped_screen(n_max: int, broken_below: float, worthy_above: float, confi
 def run_screen(plan: ScreenPlan, outcomes: Iterable[Outcome]) -> ScreenRun:
     """Run a plan over outcomes in the order of the rollouts; it takes none after the verdict or the cap, so a generator is run no further.
 
-    Voids are counted and do not count as rollouts of the plan. No outcome at all is undecided with an undefined rate.
+    Voids are counted and do not count as rollouts of the plan. No outcome at all is undecided with an
+    undefined rate.
     """
     k = n = voids = 0
     verdict = ScreenVerdict.UNDECIDED
@@ -171,7 +201,9 @@ def run_screen(plan: ScreenPlan, outcomes: Iterable[Outcome]) -> ScreenRun:
             break
     finished = verdict is not ScreenVerdict.UNDECIDED or n == plan.n_max
     rate = beta_mixture(k, n, plan.confidence)
-    return ScreenRun(verdict=verdict, rollouts=n + voids, voids=voids, rate=rate, finished=finished, method=plan.method)
+    return ScreenRun(
+        verdict=verdict, rollouts=n + voids, voids=voids, rate=rate, finished=finished, method=plan.method
+    )
 
 
 def screen_course(plan: ScreenPlan, rate: float) -> ScreenCourse:
@@ -219,4 +251,6 @@ def _check_plan(n_max: int, broken_below: float, worthy_above: float, confidence
 
 def _check_bars(broken_below: float, worthy_above: float) -> None:
     if not 0.0 < check_share(broken_below, "broken_below") <= check_share(worthy_above, "worthy_above") < 1.0:
-        raise UsageError(f"bars {broken_below} and {worthy_above}: expected 0 < broken_below <= worthy_above < 1")
+        raise UsageError(
+            f"bars {broken_below} and {worthy_above}: expected 0 < broken_below <= worthy_above < 1"
+        )

@@ -15,7 +15,11 @@ __all__ = ["steps_of", "train_keeping"]
 
 
 def train_keeping(
-    tables: Sequence[FrameTable], spec: TrainSpec, at: Sequence[int], out: Path, progress: Callable[[int], None] | None = None
+    tables: Sequence[FrameTable],
+    spec: TrainSpec,
+    at: Sequence[int],
+    out: Path,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[list[Path], Plan]:
     """Train, and keep a checkpoint after each of some steps; killed and started again it goes on and ends with the same bits.
 
@@ -34,6 +38,9 @@ def train_keeping(
     """
     plan = make_plan(tables, None, spec)
     if not any(len(r) for r in plan.held_out_rows):
-        raise UsageError("no episode is held out, so there is no validation loss to study; give a validation share and more episodes")
+        raise UsageError(
+            "no episode is held out, so there is no validation loss to study; give a validation share and"
+            " more episodes"
+        )
     train(tables, None, spec, out, None if progress is None else lambda now: progress(now.new), keep=at[:-1])
     return [*(kept_folder(out, step) for step in at[:-1]), out], plan

@@ -1,8 +1,8 @@
 """What an executor costs: the same weights from the same starts, over modes, latencies and seeded bugs.
 
-Latency is the env's own ``action_latency_steps``: what is sent takes effect that many control steps later. A lead of as many steps
-is the executor's answer to it. A bug that shows only in a second episode gets one: each of its rollouts follows one from
-another start with the same executor.
+Latency is the env's own ``action_latency_steps``: what is sent takes effect that many control steps later. A
+lead of as many steps is the executor's answer to it. A bug that shows only in a second episode gets one: each
+of its rollouts follows one from another start with the same executor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ from simgap.rollouts.engine import Build, RolloutSpec, run_group
 from simgap.rollouts.kept import Arm, run_arms
 from simgap.rollouts.record import RolloutRecord
 from simgap.seeds import Purpose
-from simgap.statistics import Estimate, PairedDifference, holm, pair_outcomes, paired_difference, tally, wilson
+from simgap.statistics import (
+    Estimate,
+    PairedDifference,
+    holm,
+    pair_outcomes,
+    paired_difference,
+    tally,
+    wilson,
+)
 
 LATENCY = "action_latency_steps"
 AVERAGED_DELTAS = "averaged_deltas"
@@ -43,8 +51,9 @@ _SECOND_EPISODE = ("queue_never_reset",)
 class MeanOfDeltas:
     """An ensemble of *changes*: averages how far each chunk would move now, and moves that far from what was sent last.
 
-    What averaging delta actions does. Only the newest chunk aims at where it should be by now; the others go on by what they had planned
-    from elsewhere, so an error is corrected by the newest one's share alone, step by step.
+    What averaging delta actions does. Only the newest chunk aims at where it should be by now; the others go
+    on by what they had planned from elsewhere, so an error is corrected by the newest one's share alone, step
+    by step.
     """
 
     def __init__(self, spec: ExecutorSpec, action_spec: ActionSpec, chunk: int) -> None:
@@ -64,12 +73,17 @@ class MeanOfDeltas:
 
     def submit(self, chunk: NDArray[np.float32], obs_step: int, *, episode: int | None = None) -> None:
         """Add a chunk."""
-        self._chunks = [(s, c) for s, c in self._chunks if obs_step - s + self._spec.lead_steps < self._length]
+        self._chunks = [
+            (s, c) for s, c in self._chunks if obs_step - s + self._spec.lead_steps < self._length
+        ]
         self._chunks.append((obs_step, chunk.copy()))
 
     def act(self, step: int) -> ExecutedAction:
         """Return what was sent last plus the weighted mean of the chunks' changes; grippers take the newest target."""
-        rows, index = [c for _, c in self._chunks], [step - s + self._spec.lead_steps for s, _ in self._chunks]
+        rows, index = (
+            [c for _, c in self._chunks],
+            [step - s + self._spec.lead_steps for s, _ in self._chunks],
+        )
         newest = rows[-1][index[-1]].astype(np.float64)
         before = newest if self._sent is None else self._sent
         deltas = np.stack([c[i] - (c[i - 1] if i else before) for c, i in zip(rows, index, strict=True)])
@@ -78,7 +92,13 @@ class MeanOfDeltas:
         sent = np.where(self._grips, newest, np.clip(before + weights @ deltas, self._low, self._high))
         self._sent = sent
         source = float(weights @ np.array([s for s, _ in self._chunks]))
-        return ExecutedAction(action=sent.astype(np.float32), source_step=source, age=step - source, n_averaged=len(rows), disagreement=None)
+        return ExecutedAction(
+            action=sent.astype(np.float32),
+            source_step=source,
+            age=step - source,
+            n_averaged=len(rows),
+            disagreement=None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +138,10 @@ class ExecutionStudy:
 
     def rollouts(self, cell: Cell) -> RolloutSpec:
         """Return what one cell runs; every cell starts alike."""
-        ranges = self.ranges.override({LATENCY: (float(cell.latency), float(cell.latency))}, f"{self.ranges.name}+latency-{cell.latency}")
+        ranges = self.ranges.override(
+            {LATENCY: (float(cell.latency), float(cell.latency))},
+            f"{self.ranges.name}+latency-{cell.latency}",
+        )
         return RolloutSpec(
             env=self.env,
             checkpoint=self.checkpoint,
@@ -157,14 +180,29 @@ def cells_of(study: ExecutionStudy, card: AnyCard) -> list[Cell]:
         raise UsageError(f"bug {unknown[0]!r} is unknown; known: {', '.join(sorted(EXECUTION_BUGS))}")
     leading = [e for e in study.executors if parse_executor(e).lead_steps]
     if leading:
-        raise UsageError(f"executor {leading[0]} has a lead of its own, and the study gives each the lead of every latency; leave it out, name --latencies")
+        raise UsageError(
+            f"executor {leading[0]} has a lead of its own, and the study gives each the lead of every"
+            " latency; leave it out, name --latencies"
+        )
     correct: list[Cell] = []
     for executor in study.executors:
         for latency in study.latencies:
-            correct += [Cell(executor=executor, latency=latency, lead=lead) for lead in dict.fromkeys((0, latency)) if _fits(executor, lead, card)]
+            correct += [
+                Cell(executor=executor, latency=latency, lead=lead)
+                for lead in dict.fromkeys((0, latency))
+                if _fits(executor, lead, card)
+            ]
     if not correct:
-        raise UsageError(f"no executor of {', '.join(study.executors)} fits a chunk of {card.architecture.chunk}; lower k or the latencies")
-    planted = [replace(c, bug=bug) for bug in study.bugs for c in correct if c.lead == 0 and c.spec.mode in _modes(bug)]
+        raise UsageError(
+            f"no executor of {', '.join(study.executors)} fits a chunk of {card.architecture.chunk}; lower k"
+            " or the latencies"
+        )
+    planted = [
+        replace(c, bug=bug)
+        for bug in study.bugs
+        for c in correct
+        if c.lead == 0 and c.spec.mode in _modes(bug)
+    ]
     return correct + planted
 
 
@@ -184,7 +222,13 @@ def builder(bug: str) -> Build:
     return MeanOfDeltas if bug == AVERAGED_DELTAS else EXECUTION_BUGS[bug].build
 
 
-def roll_cell(arm: Arm, policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence[int], conditions: Sequence[FactorValues]) -> list[RolloutRecord]:
+def roll_cell(
+    arm: Arm,
+    policy: Policy,
+    envs: Sequence[TaskEnv],
+    seeds: Sequence[int],
+    conditions: Sequence[FactorValues],
+) -> list[RolloutRecord]:
     """Run a group of a cell; ``arm.note`` is the bug."""
     if not arm.note:
         return run_group(policy, envs, seeds, conditions, arm.spec.executor)
@@ -198,12 +242,16 @@ def roll_cell(arm: Arm, policy: Policy, envs: Sequence[TaskEnv], seeds: Sequence
         return used[-1]
 
     # The episode before is the neighbour's: one start on. A group of one precedes itself.
-    run_group(policy, envs, [*seeds[1:], seeds[0]], [*conditions[1:], conditions[0]], arm.spec.executor, first)
+    run_group(
+        policy, envs, [*seeds[1:], seeds[0]], [*conditions[1:], conditions[0]], arm.spec.executor, first
+    )
     again = iter(used)
     return run_group(policy, envs, seeds, conditions, arm.spec.executor, lambda *_: next(again))
 
 
-def run_execution(study: ExecutionStudy, out: Path, *, workers: int, progress: Callable[[int], None] | None = None) -> list[Row]:
+def run_execution(
+    study: ExecutionStudy, out: Path, *, workers: int, progress: Callable[[int], None] | None = None
+) -> list[Row]:
     """Run every cell, or go on where a killed study stopped, and compare.
 
     Args:
@@ -214,14 +262,28 @@ def run_execution(study: ExecutionStudy, out: Path, *, workers: int, progress: C
     """
     card = read_any_card(study.checkpoint)
     cells = cells_of(study, card)
-    made_by = make_env(study.env, image_size=card.architecture.image_size, render=False, engine=study.engine).stamp_fields()
-    shared = {**made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies", "mutants", "studies")[:16], "group": engine.GROUP}
+    made_by = make_env(
+        study.env, image_size=card.architecture.image_size, render=False, engine=study.engine
+    ).stamp_fields()
+    shared = {
+        **made_by,
+        "policy": card.hash,
+        "source": source_hash("envs", "rollouts", "policies", "mutants", "studies")[:16],
+        "group": engine.GROUP,
+    }
     arms = []
     for cell in cells:
         spec = study.rollouts(cell)
         folder = out / "cells" / content_hash({**spec.to_json(), **shared, "bug": cell.bug})[:16]
         arms.append(Arm(spec=spec, policy=card.hash, folder=folder, note=cell.bug))
-    found = run_arms(arms, {i: range(a.groups) for i, a in enumerate(arms)}, workers=workers, progress=progress, films=False, roll=roll_cell)
+    found = run_arms(
+        arms,
+        {i: range(a.groups) for i, a in enumerate(arms)},
+        workers=workers,
+        progress=progress,
+        films=False,
+        roll=roll_cell,
+    )
     records = {cell: [r for g in sorted(found[i]) for r in found[i][g]] for i, cell in enumerate(cells)}
     return rows_of(records)
 
@@ -234,7 +296,9 @@ def rows_of(records: Mapping[Cell, Sequence[RolloutRecord]]) -> list[Row]:
         other = replace(cell, bug="") if cell.bug else replace(cell, latency=0, lead=0)
         found = None
         if other != cell and other in records:
-            pairs = pair_outcomes(new={r.seed: r.outcome for r in ran}, old={r.seed: r.outcome for r in records[other]})
+            pairs = pair_outcomes(
+                new={r.seed: r.outcome for r in ran}, old={r.seed: r.outcome for r in records[other]}
+            )
             found = paired_difference(pairs.n11, pairs.n10, pairs.n01, pairs.n00, dropped=pairs.dropped)
         rows.append(
             Row(
@@ -266,7 +330,15 @@ def write_rows(rows: Sequence[Row], out: Path) -> Path:
             "wilson": [r.rate.low, r.rate.high],
             "mean_age": r.mean_age,
             "against": None if r.against is None else r.against.label,
-            "difference": None if r.difference is None else [r.difference.difference.point, r.difference.difference.low, r.difference.difference.high],
+            "difference": (
+                None
+                if r.difference is None
+                else [
+                    r.difference.difference.point,
+                    r.difference.difference.low,
+                    r.difference.difference.high,
+                ]
+            ),
             "p_adjusted": r.p_adjusted,
             "failures": dict(r.failures),
         }

@@ -23,20 +23,34 @@ def cell_text(rate: Estimate) -> str:
     return f"{rate.successes}/{rate.n} ({100 * rate.low:.0f}-{100 * rate.high:.0f} %)"
 
 
-def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], command: str, picture: str, chunk: int) -> str:
+def execution_page(
+    study: ExecutionStudy, policy: str, rows: Sequence[Row], command: str, picture: str, chunk: int
+) -> str:
     """Return the page of an execution study as Markdown."""
     lines = [
         "# Execution: the same weights, another executor",
         "",
-        f"One policy (`{policy[:12]}`) in {study.env} ({study.ranges.name}), {study.starts} starts, the same for every row. Latency is in control steps",
-        "between sending an action and its taking effect. Intervals: Wilson, 95 %; differences: paired on starts. Holm's p over the table, from the",
-        "exact McNemar tests, decides; each interval is of its row alone and agrees with that row's own test. Made by",
+        (
+            f"One policy (`{policy[:12]}`) in {study.env} ({study.ranges.name}), {study.starts} starts, the"
+            " same for every row. Latency is in control steps"
+        ),
+        (
+            "between sending an action and its taking effect. Intervals: Wilson, 95 %; differences: paired on"
+            " starts. Holm's p over the table, from the"
+        ),
+        (
+            "exact McNemar tests, decides; each interval is of its row alone and agrees with that row's own"
+            " test. Made by"
+        ),
         "",
         f"    {command}",
         "",
         f"![success by executor, latency and bug]({picture})",
         "",
-        "| executor | latency | bug | success | age reported, steps | against | points, 95 % interval | p (Holm) |",
+        (
+            "| executor | latency | bug | success | age reported, steps | against | points, 95 % interval | p"
+            " (Holm) |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
@@ -45,7 +59,9 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
             d = r.difference.difference
             change = f"{_points(d.point)} ({_points(d.low)} to {_points(d.high)})"
             p = "" if r.p_adjusted is None else f"{r.p_adjusted:.2g}"
-        against = "" if r.against is None else ("without the bug" if r.cell.bug else "without latency or lead")
+        against = (
+            "" if r.against is None else ("without the bug" if r.cell.bug else "without latency or lead")
+        )
         what = f"| `{r.cell.spec}` | {r.cell.latency} | {r.cell.bug or '-'} |"
         lines.append(f"{what} {cell_text(r.rate)} | {r.mean_age:.2f} | {against} | {change} | {p} |")
     lines += [
@@ -56,7 +72,10 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "",
         "## What the age probe says of the same executors, without a rollout",
         "",
-        f"Chunks of {chunk} whose entries are their own step: what is sent says where it came from. Two episodes, every step against what the executor",
+        (
+            f"Chunks of {chunk} whose entries are their own step: what is sent says where it came from. Two"
+            " episodes, every step against what the executor"
+        ),
         "promises; the first step that shows a fault is named.",
         "",
         "| executor | bug | probe |",
@@ -66,7 +85,10 @@ def execution_page(study: ExecutionStudy, policy: str, rows: Sequence[Row], comm
         "## What this does not show",
         "",
         "- The age is what the executor reports; one with a bug may not know.",
-        "- One policy and one env: how much an executor matters depends on the chunk, the rate and how steady the policy is.",
+        (
+            "- One policy and one env: how much an executor matters depends on the chunk, the rate and how"
+            " steady the policy is."
+        ),
         "- Evidence of kind `sim`: latency on a robot varies from step to step, here it does not.",
         "- A bug that costs nothing here is still a bug; `simgap.policies.probe` finds it without a rollout.",
         "",
@@ -88,11 +110,23 @@ def findings(rows: Sequence[Row]) -> list[str]:
     """Return what can be told apart in a study's rows, in sentences; what cannot is said too."""
     late = [r for r in rows if not r.cell.bug and r.cell.latency and not r.cell.lead]
     led = [r for r in rows if not r.cell.bug and r.cell.latency and r.cell.lead]
-    found = [f"Latency that nobody reckons with: {_sorted_out(late, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}."] if late else []
+    found = (
+        [
+            "Latency that nobody reckons with:"
+            f" {_sorted_out(late, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}."
+        ]
+        if late
+        else []
+    )
     if led:
-        found.append(f"A lead of as many steps: {_sorted_out(led, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}.")
+        found.append(
+            f"A lead of as many steps: {_sorted_out(led, lambda r: f'`{r.cell.spec}` at {r.cell.latency}')}."
+        )
     for bug in dict.fromkeys(r.cell.bug for r in rows if r.cell.bug):
-        found.append(f"`{bug}`: {_sorted_out([r for r in rows if r.cell.bug == bug], lambda r: f'`{r.cell.spec}` at latency {r.cell.latency}')}.")
+        found.append(
+            f"`{bug}`:"
+            f" {_sorted_out([r for r in rows if r.cell.bug == bug], lambda r: f'`{r.cell.spec}` at latency {r.cell.latency}')}."
+        )
     return found
 
 
@@ -103,12 +137,20 @@ def _sorted_out(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
     parts = [f"{name(r)} {_points(_point(r))} points" for r in told]
     rest = len(rows) - len(told)
     if rest:
-        parts.append(f"{rest} of {len(rows)} not told from no change" if told else f"none of {len(rows)} is told from no change")
+        parts.append(
+            f"{rest} of {len(rows)} not told from no change"
+            if told
+            else f"none of {len(rows)} is told from no change"
+        )
     return ", ".join(parts)
 
 
 def _point(row: Row) -> float:
-    return 0.0 if row.difference is None or row.difference.difference.point is None else row.difference.difference.point
+    return (
+        0.0
+        if row.difference is None or row.difference.difference.point is None
+        else row.difference.difference.point
+    )
 
 
 def _points(value: float | None) -> str:
@@ -130,17 +172,27 @@ def draw_execution(rows: Sequence[Row], path: Path) -> Path:
     apart = 0.025 * max(1, latencies[-1])  # side by side, or equal rates hide each other
     for panel, executor in zip(panels, executors, strict=True):
         for name in names:
-            own = sorted((r for r in rows if r.cell.executor == executor and _line(r) == name), key=lambda r: r.cell.latency)
+            own = sorted(
+                (r for r in rows if r.cell.executor == executor and _line(r) == name),
+                key=lambda r: r.cell.latency,
+            )
             if own:
                 y = [100 * (r.rate.point or 0.0) for r in own]
-                low, high = ([100 * abs((r.rate.point or 0.0) - (getattr(r.rate, end) or 0.0)) for r in own] for end in ("low", "high"))
+                low, high = (
+                    [100 * abs((r.rate.point or 0.0) - (getattr(r.rate, end) or 0.0)) for r in own]
+                    for end in ("low", "high")
+                )
                 colour = colours[names.index(name) % len(colours)]
                 x = [r.cell.latency + apart * (names.index(name) - len(names) / 2) for r in own]
-                panel.errorbar(x, y, yerr=[low, high], marker="o", markersize=4, capsize=2, color=colour, label=name)
+                panel.errorbar(
+                    x, y, yerr=[low, high], marker="o", markersize=4, capsize=2, color=colour, label=name
+                )
         panel.set(title=executor, xlabel="latency, control steps", ylim=(-4, 104), xticks=latencies)
         panel.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("success, %")
-    handles = dict(pair for panel in panels for pair in zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    handles = dict(
+        pair for panel in panels for pair in zip(*reversed(panel.get_legend_handles_labels()), strict=True)
+    )
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=7)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})

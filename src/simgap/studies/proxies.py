@@ -53,7 +53,9 @@ def held_out_episodes(table: FrameTable, rows: NDArray[np.int64]) -> list[slice]
     """Return the episodes whose frames are held out."""
     held = np.zeros(len(table), dtype=bool)
     held[rows] = True
-    bounds = [(int(a), int(b)) for a, b in zip(table.episode_start[:-1], table.episode_start[1:], strict=True)]
+    bounds = [
+        (int(a), int(b)) for a, b in zip(table.episode_start[:-1], table.episode_start[1:], strict=True)
+    ]
     return [slice(a, b) for a, b in bounds if b > a and held[a:b].any()]
 
 
@@ -63,11 +65,17 @@ def chunks_of(policy: Policy, table: FrameTable, episode: slice) -> NDArray[np.f
     for start in range(episode.start, episode.stop, _BATCH):
         here = slice(start, min(start + _BATCH, episode.stop))
         # Copies: frames may be mapped from a file that must not be written to.
-        parts.append(policy.predict({c: np.array(table.images[c][here]) for c in policy.cameras}, np.array(table.state[here])))
+        parts.append(
+            policy.predict(
+                {c: np.array(table.images[c][here]) for c in policy.cameras}, np.array(table.state[here])
+            )
+        )
     return np.concatenate(parts)
 
 
-def score(policy: Policy, table: FrameTable, episodes: Sequence[slice], *, loss: float, sent: int) -> ProxyScores:
+def score(
+    policy: Policy, table: FrameTable, episodes: Sequence[slice], *, loss: float, sent: int
+) -> ProxyScores:
     """Score a checkpoint on held-out episodes.
 
     Args:
@@ -85,6 +93,14 @@ def score(policy: Policy, table: FrameTable, episodes: Sequence[slice], *, loss:
         for t in np.flatnonzero(critical_rows(labels, table.action_spec.gripper_mask)):
             last = min(horizon, len(labels) - t)
             errors.append(np.mean(np.abs(chunks[t, :last] - labels[t : t + last]) / spread))
-        by_age = disagreement_by_age(chunks.astype(np.float64), np.arange(len(labels)), spread.astype(np.float64))
-        drifts.append(float(np.nanmean(by_age[1:])) if len(by_age) > 1 and np.isfinite(by_age[1:]).any() else 0.0)
-    return ProxyScores(validation_loss=-loss, critical_error=-float(np.mean(errors)), chunk_consistency=-float(np.mean(drifts)))
+        by_age = disagreement_by_age(
+            chunks.astype(np.float64), np.arange(len(labels)), spread.astype(np.float64)
+        )
+        drifts.append(
+            float(np.nanmean(by_age[1:])) if len(by_age) > 1 and np.isfinite(by_age[1:]).any() else 0.0
+        )
+    return ProxyScores(
+        validation_loss=-loss,
+        critical_error=-float(np.mean(errors)),
+        chunk_consistency=-float(np.mean(drifts)),
+    )

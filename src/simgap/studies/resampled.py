@@ -46,8 +46,9 @@ def resampled(
 ) -> tuple[ResampledSelector, ...]:
     """Redraw the select seeds with replacement, the same for all checkpoints, and let each selector choose anew.
 
-    The true rates stand still, so their noise is common to all selectors. Beside the race and full evaluation stand a race without a budget
-    and full evaluation on the first half of the seeds, which costs as much as the race may.
+    The true rates stand still, so their noise is common to all selectors. Beside the race and full evaluation
+    stand a race without a budget and full evaluation on the first half of the seeds, which costs as much as
+    the race may.
 
     Args:
         select: of each checkpoint, seed -> outcome, on common seeds.
@@ -61,7 +62,10 @@ def resampled(
         UsageError: checkpoints on different seeds, or no draw.
     """
     if draws < 1 or len({tuple(row) for row in select}) != 1:
-        raise UsageError(f"{draws} draws over {len(select)} checkpoints: expected a draw or more, and the same select seeds for all")
+        raise UsageError(
+            f"{draws} draws over {len(select)} checkpoints: expected a draw or more, and the same select"
+            " seeds for all"
+        )
     rows = [list(row.values()) for row in select]
     truth, n = np.asarray(rates, dtype=float), len(rows[0])
     names = (FULL, RACE, NO_BUDGET, HALF)
@@ -93,7 +97,9 @@ def last_largest(values: Sequence[float]) -> int:
     return len(values) - 1 - int(np.argmax(list(reversed(values))))
 
 
-def _summary(name: str, regret: NDArray[np.float64], full: NDArray[np.float64], share: NDArray[np.float64]) -> ResampledSelector:
+def _summary(
+    name: str, regret: NDArray[np.float64], full: NDArray[np.float64], share: NDArray[np.float64]
+) -> ResampledSelector:
     low, high = np.quantile(regret - full, (0.025, 0.975))
     return ResampledSelector(
         name=name,

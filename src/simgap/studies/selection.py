@@ -1,7 +1,8 @@
 """Which checkpoint to take: does validation loss, or something better, order checkpoints as closed loop does, and what does a race cost?
 
-Three sets of seeds that never meet: data (*train*), selection (*select*), and the truth all selectors are judged by (*report*). Full evaluation
-is a selector like any other here: it, too, chooses by one set and is judged by the other.
+Three sets of seeds that never meet: data (*train*), selection (*select*), and the truth all selectors are
+judged by (*report*). Full evaluation is a selector like any other here: it, too, chooses by one set and is
+judged by the other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from simgap.episodes.table import FrameTable
 from simgap.errors import UsageError
 from simgap.policies.checkpoint import load_policy, read_card
 from simgap.policies.execution import Mode, parse_executor
-from simgap.provenance import canonical_json, child_rng, content_hash, read_sealed, source_hash, write_atomic, write_sealed
+from simgap.provenance import (
+    canonical_json,
+    child_rng,
+    content_hash,
+    read_sealed,
+    source_hash,
+    write_atomic,
+    write_sealed,
+)
 from simgap.rollouts import engine
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.kept import Arm, run_arms
@@ -103,7 +112,12 @@ class TrainingResult:
 
 
 def run_selection(
-    study: SelectionStudy, tables: Sequence[FrameTable], out: Path, *, workers: int, progress: Callable[[str, int], None] | None = None
+    study: SelectionStudy,
+    tables: Sequence[FrameTable],
+    out: Path,
+    *,
+    workers: int,
+    progress: Callable[[str, int], None] | None = None,
 ) -> list[TrainingResult]:
     """Train, score and judge, or go on where a killed study stopped.
 
@@ -118,16 +132,28 @@ def run_selection(
         UsageError: fewer than three checkpoints, which no correlation can order.
     """
     if study.checkpoints < 3:
-        raise UsageError(f"{study.checkpoints} checkpoints: no correlation says anything of fewer than three; keep 12 or more")
+        raise UsageError(
+            f"{study.checkpoints} checkpoints: no correlation says anything of fewer than three; keep 12 or"
+            " more"
+        )
     results = []
     for index in range(study.trainings):
         spec = replace(study.train, seed=study.seed + index)
-        folder = out / f"training-{content_hash([spec.to_json(), [t.fingerprint for t in tables], study.checkpoints])[:12]}"
+        folder = (
+            out
+            / f"training-{content_hash([spec.to_json(), [t.fingerprint for t in tables], study.checkpoints])[:12]}"
+        )
         at = steps_of(spec.steps, study.checkpoints)
         paths, plan = _trained(tables, spec, at, folder, progress)
         proxies = [_proxies(path, tables, plan.held_out_rows) for path in paths]
-        chosen, truth = (_outcomes(study, paths, purpose, folder, workers, progress) for purpose in (Purpose.SELECT, Purpose.REPORT))
-        scored = [Scored(step=s, proxies=p, select=c, truth=t) for s, p, c, t in zip(at, proxies, chosen, truth, strict=True)]
+        chosen, truth = (
+            _outcomes(study, paths, purpose, folder, workers, progress)
+            for purpose in (Purpose.SELECT, Purpose.REPORT)
+        )
+        scored = [
+            Scored(step=s, proxies=p, select=c, truth=t)
+            for s, p, c, t in zip(at, proxies, chosen, truth, strict=True)
+        ]
         results.append(_redrawn(analyse(scored, spec.seed, study.confidence), scored, study, progress))
     write_atomic(out / "selection.json", canonical_json([asdict(r) for r in results]))
     return results
@@ -136,11 +162,14 @@ def run_selection(
 def analyse(scored: Sequence[Scored], seed: int = 0, confidence: float = 0.95) -> TrainingResult:
     """Judge every selector by the true rates of one training's checkpoints.
 
-    MMRV is in points of success, ties by the ``strict`` rule: a score that ties checkpoints says nothing and is not punished.
+    MMRV is in points of success, ties by the ``strict`` rule: a score that ties checkpoints says nothing and
+    is not punished.
     """
     rates = np.array([c.true_rate for c in scored])
     full = [_rate(c.select) for c in scored]
-    scores: dict[str, list[float]] = {name: [float(getattr(c.proxies, name)) for c in scored] for name in PROXIES}
+    scores: dict[str, list[float]] = {
+        name: [float(getattr(c.proxies, name)) for c in scored] for name in PROXIES
+    }
     total = sum(len(c.select) for c in scored)
     found = []
     for name, values in {**scores, FULL: full}.items():
@@ -162,7 +191,11 @@ def analyse(scored: Sequence[Scored], seed: int = 0, confidence: float = 0.95) -
 
 
 def _trained(
-    tables: Sequence[FrameTable], spec: TrainSpec, at: Sequence[int], folder: Path, progress: Callable[[str, int], None] | None
+    tables: Sequence[FrameTable],
+    spec: TrainSpec,
+    at: Sequence[int],
+    folder: Path,
+    progress: Callable[[str, int], None] | None,
 ) -> tuple[list[Path], Plan]:
     """Train, or find a training; its steps are told either way, so that the progress of a killed study ends where it should."""
     told = 0
@@ -178,24 +211,45 @@ def _trained(
     return made
 
 
-def _redrawn(result: TrainingResult, scored: Sequence[Scored], study: SelectionStudy, progress: Callable[[str, int], None] | None) -> TrainingResult:
+def _redrawn(
+    result: TrainingResult,
+    scored: Sequence[Scored],
+    study: SelectionStudy,
+    progress: Callable[[str, int], None] | None,
+) -> TrainingResult:
     told = None if progress is None else lambda n: progress("draws", n)
     rng = child_rng(result.seed, "resampled selection")
     select = [c.select for c in scored]
-    return replace(result, resampled=resampled(select, result.rates, rng, draws=study.draws, confidence=study.confidence, progress=told))
+    return replace(
+        result,
+        resampled=resampled(
+            select, result.rates, rng, draws=study.draws, confidence=study.confidence, progress=told
+        ),
+    )
 
 
 def _result(
-    name: str, step: int, rates: np.ndarray[Any, np.dtype[np.float64]], best: int, cost: int, rho: float | None, r: float | None, violation: float | None
+    name: str,
+    step: int,
+    rates: np.ndarray[Any, np.dtype[np.float64]],
+    best: int,
+    cost: int,
+    rho: float | None,
+    r: float | None,
+    violation: float | None,
 ) -> SelectorResult:
     regret = float(rates.max() - rates[best])
-    return SelectorResult(name=name, step=step, regret=regret, rollouts=cost, spearman=rho, pearson=r, mmrv=violation)
+    return SelectorResult(
+        name=name, step=step, regret=regret, rollouts=cost, spearman=rho, pearson=r, mmrv=violation
+    )
 
 
 def _rate(outcomes: Mapping[int, Outcome]) -> float:
     counts = tally(outcomes.values())
     if counts.n == 0:
-        raise UsageError("a checkpoint without a single rollout that counts; nothing can be correlated with it")
+        raise UsageError(
+            "a checkpoint without a single rollout that counts; nothing can be correlated with it"
+        )
     return counts.successes / counts.n
 
 
@@ -207,16 +261,34 @@ def _proxies(path: Path, tables: Sequence[FrameTable], held_out: Sequence[Any]) 
     if file.is_file() and (kept := read_sealed(file)).get("key") == key:
         return ProxyScores(**kept["scores"])
     replan = parse_executor(str(card.executor))
-    sent = replan.replan_steps if replan.mode is Mode.RECEDING else 1 if replan.mode is not Mode.WHOLE_CHUNK else card.architecture.chunk
-    policy, loss = load_policy(path, bf16=True, threads=1, domain="sim"), float(card.training["validation_loss_never_selects"])
-    parts = [score(policy, t, e, loss=loss, sent=sent) for t, rows in zip(tables, held_out, strict=True) if (e := held_out_episodes(t, rows))]
+    sent = (
+        replan.replan_steps
+        if replan.mode is Mode.RECEDING
+        else 1
+        if replan.mode is not Mode.WHOLE_CHUNK
+        else card.architecture.chunk
+    )
+    policy, loss = (
+        load_policy(path, bf16=True, threads=1, domain="sim"),
+        float(card.training["validation_loss_never_selects"]),
+    )
+    parts = [
+        score(policy, t, e, loss=loss, sent=sent)
+        for t, rows in zip(tables, held_out, strict=True)
+        if (e := held_out_episodes(t, rows))
+    ]
     scores = ProxyScores(**{name: float(np.mean([getattr(p, name) for p in parts])) for name in PROXIES})
     write_sealed(file, {"key": key, "scores": asdict(scores)})
     return scores
 
 
 def _outcomes(
-    study: SelectionStudy, paths: Sequence[Path], purpose: Purpose, out: Path, workers: int, progress: Callable[[str, int], None] | None
+    study: SelectionStudy,
+    paths: Sequence[Path],
+    purpose: Purpose,
+    out: Path,
+    workers: int,
+    progress: Callable[[str, int], None] | None,
 ) -> list[dict[int, Outcome]]:
     arms = []
     for path in paths:
@@ -231,9 +303,19 @@ def _outcomes(
             seed=study.seed,
             engine=study.engine,
         )
-        made_by = make_env(study.env, image_size=card.architecture.image_size, render=False, engine=study.engine).stamp_fields()
-        identity = {**spec.to_json(), **made_by, "policy": card.hash, "source": source_hash("envs", "rollouts", "policies")[:16], "group": engine.GROUP}
+        made_by = make_env(
+            study.env, image_size=card.architecture.image_size, render=False, engine=study.engine
+        ).stamp_fields()
+        identity = {
+            **spec.to_json(),
+            **made_by,
+            "policy": card.hash,
+            "source": source_hash("envs", "rollouts", "policies")[:16],
+            "group": engine.GROUP,
+        }
         arms.append(Arm(spec=spec, policy=card.hash, folder=out / "rollouts" / content_hash(identity)[:16]))
     told = None if progress is None else lambda n: progress("rollouts", n)
-    found = run_arms(arms, {i: range(a.groups) for i, a in enumerate(arms)}, workers=workers, progress=told, films=False)
+    found = run_arms(
+        arms, {i: range(a.groups) for i, a in enumerate(arms)}, workers=workers, progress=told, films=False
+    )
     return [{r.seed: r.outcome for g in sorted(found[i]) for r in found[i][g]} for i in range(len(arms))]

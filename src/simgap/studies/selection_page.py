@@ -28,16 +28,27 @@ REDRAWN = {
 }
 
 
-def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str, data: Sequence[str]) -> str:
+def selection_page(
+    study: SelectionStudy, results: Sequence[TrainingResult], command: str, picture: str, data: Sequence[str]
+) -> str:
     """Return the page of a selection study as Markdown; ``data`` says what each dataset is."""
     rate = float(np.mean([r.rates for r in results]))
     noise = 100 * np.sqrt(rate * (1 - rate) / study.truth)
     lines = [
         "# Selection: loss, proxies, closed loop",
         "",
-        f"{study.trainings} trainings in {study.env} ({study.ranges.name}), {study.checkpoints} checkpoints each. Every checkpoint ran {study.truth} report",
-        f"seeds, by which all are judged, and {study.select} select seeds, by which full evaluation and the race choose. Regret: points of success lost",
-        "against the best of that training; of equals a selector takes the one trained longest. The race's rollouts are those it would have run. Made by",
+        (
+            f"{study.trainings} trainings in {study.env} ({study.ranges.name}), {study.checkpoints}"
+            f" checkpoints each. Every checkpoint ran {study.truth} report"
+        ),
+        (
+            f"seeds, by which all are judged, and {study.select} select seeds, by which full evaluation and"
+            " the race choose. Regret: points of success lost"
+        ),
+        (
+            "against the best of that training; of equals a selector takes the one trained longest. The"
+            " race's rollouts are those it would have run. Made by"
+        ),
         "",
         f"    {command}",
         "",
@@ -52,9 +63,14 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         own = [s for r in results for s in r.selectors if s.name == name]
         regrets = ", ".join(f"{100 * s.regret:.1f}" for s in own)
         mean, cost = np.mean([s.regret for s in own]), np.mean([s.rollouts for s in own])
-        lines.append(f"| {words} | {regrets} | {100 * mean:.1f} | {cost:.0f} | {_each(own, 'spearman')} | {_each(own, 'pearson')} | {_mmrv(own)} |")
+        lines.append(
+            f"| {words} | {regrets} | {100 * mean:.1f} | {cost:.0f} | {_each(own, 'spearman')} |"
+            f" {_each(own, 'pearson')} | {_mmrv(own)} |"
+        )
     random = ", ".join(f"{100 * r.mean_regret:.1f}" for r in results)
-    lines.append(f"| any, at random | {random} | {100 * np.mean([r.mean_regret for r in results]):.1f} | 0 | | | |")
+    lines.append(
+        f"| any, at random | {random} | {100 * np.mean([r.mean_regret for r in results]):.1f} | 0 | | | |"
+    )
     lines += [
         "",
         *_redrawn_lines(results),
@@ -62,15 +78,26 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
         "| training | " + " | ".join(f"step {s}" for s in results[0].steps) + " |",
         "|" + "---|" * (len(results[0].steps) + 1),
     ]
-    lines += [f"| seed {r.seed} | " + " | ".join(f"{100 * rate:.0f} %" for rate in r.rates) + " |" for r in results]
+    lines += [
+        f"| seed {r.seed} | " + " | ".join(f"{100 * rate:.0f} %" for rate in r.rates) + " |" for r in results
+    ]
     lines += [
         "",
         "## What this does not show",
         "",
-        "- Checkpoints of one training share the trend that more training is better; a correlation over them says little about ranking different policies.",
-        f"- True rates have noise of their own: at {study.truth} seeds and {100 * rate:.0f} % {noise:.1f} points standard deviation;",
+        (
+            "- Checkpoints of one training share the trend that more training is better; a correlation over"
+            " them says little about ranking different policies."
+        ),
+        (
+            f"- True rates have noise of their own: at {study.truth} seeds and {100 * rate:.0f} % {noise:.1f}"
+            " points standard deviation;"
+        ),
         "  the best of them looks better than it is, and every regret is a little too large.",
-        "- The teacher's data are clean. With few human demonstrations validation loss is reported to do worse.",
+        (
+            "- The teacher's data are clean. With few human demonstrations validation loss is reported to do"
+            " worse."
+        ),
         "- Evidence of kind `sim`: which checkpoint is best on hardware is another question.",
         "",
     ]
@@ -79,7 +106,11 @@ def selection_page(study: SelectionStudy, results: Sequence[TrainingResult], com
 
 def _each(own: Sequence[SelectorResult], name: str) -> str:
     values = [getattr(s, name) for s in own]
-    return "" if all(v is None for v in values) else ", ".join("undefined" if v is None else f"{v:+.2f}" for v in values)
+    return (
+        ""
+        if all(v is None for v in values)
+        else ", ".join("undefined" if v is None else f"{v:+.2f}" for v in values)
+    )
 
 
 def _mmrv(own: Sequence[SelectorResult]) -> str:
@@ -92,18 +123,33 @@ def _redrawn_lines(results: Sequence[TrainingResult]) -> list[str]:
     share = sum(s.rollouts for s in race) / max(1, sum(s.rollouts for s in full))
     gap = 100 * (np.mean([s.regret for s in race]) - np.mean([s.regret for s in full]))
     lines = [
-        f"On these seeds the race took {share:.0%} of full evaluation's rollouts; its mean regret differs by {gap:+.1f} points. Seeds drawn again with",
+        (
+            f"On these seeds the race took {share:.0%} of full evaluation's rollouts; its mean regret differs"
+            f" by {gap:+.1f} points. Seeds drawn again with"
+        ),
         "replacement, the same for every selector, say how much of that is luck:",
         "",
-        "| taken by | rollouts, share of full | regret, points, by training | against full evaluation, points: mean, middle 95 % of draws, by training |",
+        (
+            "| taken by | rollouts, share of full | regret, points, by training | against full evaluation,"
+            " points: mean, middle 95 % of draws, by training |"
+        ),
         "|---|---|---|---|",
     ]
     for name, words in REDRAWN.items():
         own = [s for r in results for s in r.resampled if s.name == name]
         if not own:
             continue
-        against = "" if name == FULL else ", ".join(f"{100 * s.against_full:+.1f} ({100 * s.low:+.1f} to {100 * s.high:+.1f})" for s in own)
-        lines.append(f"| {words} | {np.mean([s.share for s in own]):.0%} | {', '.join(f'{100 * s.regret:.1f}' for s in own)} | {against} |")
+        against = (
+            ""
+            if name == FULL
+            else ", ".join(
+                f"{100 * s.against_full:+.1f} ({100 * s.low:+.1f} to {100 * s.high:+.1f})" for s in own
+            )
+        )
+        lines.append(
+            f"| {words} | {np.mean([s.share for s in own]):.0%} |"
+            f" {', '.join(f'{100 * s.regret:.1f}' for s in own)} | {against} |"
+        )
     return lines
 
 
@@ -122,9 +168,15 @@ def draw_selection(results: Sequence[TrainingResult], path: Path) -> Path:
         panel.plot(list(rates), [100 * r for r in rates.values()], color="#7a9cc0", marker=".")
         for i, taken in enumerate(result.selectors):
             place = (taken.step, 100 * rates[taken.step])
-            style = {"markersize": 14, "markerfacecolor": "none"} if taken.name == RACE else {"markersize": 10 - i, "alpha": 0.8}
+            style = (
+                {"markersize": 14, "markerfacecolor": "none"}
+                if taken.name == RACE
+                else {"markersize": 10 - i, "alpha": 0.8}
+            )
             panel.plot(*place, marks[taken.name], label=WORDS[taken.name], **style)
-        panel.set(title=f"training seed {result.seed}", xlabel="optimiser steps", ylim=(100 * lowest - 6, 104))
+        panel.set(
+            title=f"training seed {result.seed}", xlabel="optimiser steps", ylim=(100 * lowest - 6, 104)
+        )
         panel.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("success on report seeds, %")
     handles, labels = panels[0].get_legend_handles_labels()

@@ -41,7 +41,9 @@ def make_teacher(env: TaskEnv) -> Teacher:
     if isinstance(env, WrappedEnv):
         made: Teacher = env.make_teacher()
         return made
-    raise UsageError(f"env {env.name!r} has no teacher; record episodes and train on them: simgap train FOLDER")
+    raise UsageError(
+        f"env {env.name!r} has no teacher; record episodes and train on them: simgap train FOLDER"
+    )
 
 
 __all__ = ["Abstain", "Label", "Teacher", "make_teacher"]

@@ -1,7 +1,7 @@
 """What the arm's teachers share: bounded steps in joint space, the view from the tool, and a grasp.
 
-Everything is a function of the state alone. Targets lead the measured joints by a bounded angle, so a label never depends on
-how the episode got where it is, and it stays defined off the teacher's own path.
+Everything is a function of the state alone. Targets lead the measured joints by a bounded angle, so a label
+never depends on how the episode got where it is, and it stays defined off the teacher's own path.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ class ArmMotion:
     def by(self, step_deg: NDArray[np.float64], gripper: float) -> NDArray[np.float32]:
         """Return the action that moves the joints by a step and holds up the arm's weight, ``(6,)``."""
         weight = np.degrees(self.world.gravity_torque() / (KP * self.env.factors["actuator_gain"]))
-        arm = np.minimum(np.maximum(self.joints_deg() + step_deg + weight + self.world.offset_deg[:5], self._low), self._high)
+        arm = np.minimum(
+            np.maximum(self.joints_deg() + step_deg + weight + self.world.offset_deg[:5], self._low),
+            self._high,
+        )
         return np.array([*arm, gripper], dtype=np.float32)
 
     def tool(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -173,8 +176,12 @@ class ArmMotion:
             closed = min(max(1.0 - sight.play / 0.02, 0.0), 1.0)
             if sight.height < grasp_z + CLOSE_M * (1.0 + 2.0 * closed):
                 return self.towards(g.inverse_tilting(goal, sight.half + 0.002), 0.0, lead)
-        if sight.is_between(-0.003 if is_round else 0.001 + 0.002 * min(max((sight.height - clear_z) / 0.01, 0.0), 1.0)):
-            pose = goal._replace(z=sight.floor + max(grasp_z, sight.height - DESCENT_LEAD_M * lead / LEAD_DEG))
+        if sight.is_between(
+            -0.003 if is_round else 0.001 + 0.002 * min(max((sight.height - clear_z) / 0.01, 0.0), 1.0)
+        ):
+            pose = goal._replace(
+                z=sight.floor + max(grasp_z, sight.height - DESCENT_LEAD_M * lead / LEAD_DEG)
+            )
             return self.towards(g.inverse_tilting(pose, sight.half + GAP_M), OPEN_PERCENT, lead)
         if sight.height < clear_z - 0.004 and sight.distance < 0.06:  # beside the cube: up before sideways
             return self.up(here._replace(z=HOVER_Z + 0.01))

@@ -1,6 +1,7 @@
 """The privileged solver of ``arm-pass``: out and round the post on the demonstrator's side, then to the pad.
 
-Given the side it is a function of the state alone. Before the post the side decides; beside it the gripper goes on where it is.
+Given the side it is a function of the state alone. Before the post the side decides; beside it the gripper
+goes on where it is.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class ArmPassTeacher:
             stop = plan.post_distance - touch_along + 0.015 - 0.03 * _ramp(-sign * aside, 0.002, 0.012)
             distance = min(distance, stop + room * (plan.pad_distance - stop))
         try:
-            goal = g.inverse_tilting(g.ToolPose(distance * math.cos(bearing), distance * math.sin(bearing), RUN_Z, bearing), 0.011)
+            goal = g.inverse_tilting(
+                g.ToolPose(distance * math.cos(bearing), distance * math.sin(bearing), RUN_Z, bearing), 0.011
+            )
         except g.Unreachable as reason:
             return Abstain(str(reason))
         now = self._arm.joints_deg()

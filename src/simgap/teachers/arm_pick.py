@@ -23,6 +23,9 @@ class ArmPickTeacher:
     def label(self) -> Label:
         """Return the next joint targets, ``(6,)`` deg and gripper percent, or abstain with the reason."""
         arm = self._arm
-        if arm.is_holding(0):  # leaning the upper arm back lifts from anywhere, where a vertical line would meet the wrist's limit
-            return arm.towards(arm.joints_deg() - np.array([0.0, LIFT_DEG, 0.0, 0.0, 0.0]), 0.0, 1.25 * arm.lead_deg())
+        # leaning the upper arm back lifts from anywhere, where a vertical line would meet the wrist's limit
+        if arm.is_holding(0):
+            return arm.towards(
+                arm.joints_deg() - np.array([0.0, LIFT_DEG, 0.0, 0.0, 0.0]), 0.0, 1.25 * arm.lead_deg()
+            )
         return arm.grasp(0)

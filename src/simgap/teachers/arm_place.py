@@ -70,7 +70,9 @@ class ArmPlaceTeacher:
 
 def _over(goal: NDArray[np.float64], z: float) -> NDArray[np.float64]:
     """Return the joint angles over a bin's middle with the jaws opening along the arm, ``(5,)`` deg."""
-    return g.inverse_tilting(g.ToolPose(float(goal[0]), float(goal[1]), z, math.atan2(goal[1], goal[0])), 0.012)
+    return g.inverse_tilting(
+        g.ToolPose(float(goal[0]), float(goal[1]), z, math.atan2(goal[1], goal[0])), 0.012
+    )
 
 
 def _ramp(value: float, low: float, high: float) -> float:

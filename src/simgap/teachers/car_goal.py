@@ -1,8 +1,9 @@
 """The privileged solver of ``car-goal``: drive at the target, or at the nearest way past a cone that stands in between, and brake by distance.
 
-It is a function of what a camera can show (where the cones are, as seen from the car) and of the last command, never of speed, so that
-a policy that sees one frame can learn it: a label that depended on speed would be an average to such a policy. Of the plant it heeds only
-what no fixed rule survives: long delays, for which it drives more slowly, and a very stiff gearbox.
+It is a function of what a camera can show (where the cones are, as seen from the car) and of the last
+command, never of speed, so that a policy that sees one frame can learn it: a label that depended on speed
+would be an average to such a policy. Of the plant it heeds only what no fixed rule survives: long delays, for
+which it drives more slowly, and a very stiff gearbox.
 """
 
 from __future__ import annotations
@@ -67,9 +68,14 @@ class CarGoalTeacher:
         aim = _aim(target, others)
         factors = self._env.factors
         haste = min(1.0, UNHURRIED_S / (LAG_S + factors["action_latency_steps"] / RATE_HZ))
-        rest = REST_THROTTLE + max(0.0, factors["throttle_dead_zone"] / factors["motor_gain"] - STICKY_THROTTLE)
+        rest = REST_THROTTLE + max(
+            0.0, factors["throttle_dead_zone"] / factors["motor_gain"] - STICKY_THROTTLE
+        )
         cruise = CRUISE_THROTTLE * haste * (1.0 - 0.4 * min(1.0, abs(aim) / math.radians(40.0)))
-        return _command(STEERING_PER_BEARING * aim, min(cruise, rest + THROTTLE_PER_METRE * haste * (world.gap(0) - REST_GAP_M)))
+        return _command(
+            STEERING_PER_BEARING * aim,
+            min(cruise, rest + THROTTLE_PER_METRE * haste * (world.gap(0) - REST_GAP_M)),
+        )
 
     def _hopeless(self) -> str:
         world = self._env.world
@@ -85,7 +91,10 @@ class CarGoalTeacher:
         """Return whether no forward arc reaches the target; while the car is backing off already, until it is nearly ahead."""
         if float(self._env.world.data.userdata[1]) < 0.5 * REVERSE_THROTTLE:
             return abs(bearing) > AHEAD_RAD
-        inside = math.hypot(target.x, abs(target.y) - TURN_RADIUS_M) < 0.8 * math.hypot(TURN_RADIUS_M, g.BUMPER_M) - 0.12
+        inside = (
+            math.hypot(target.x, abs(target.y) - TURN_RADIUS_M)
+            < 0.8 * math.hypot(TURN_RADIUS_M, g.BUMPER_M) - 0.12
+        )
         return abs(bearing) > BEHIND_RAD or inside
 
 

@@ -102,12 +102,14 @@ class GenerateReport:
     """Reason -> attempts thrown away in this call."""
 
 
-def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float) -> Rollout:
+def roll_teacher(
+    env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, noise_deg: float
+) -> Rollout:
     """Run a teacher through one episode and record it.
 
-    ``action`` holds the clean label, ``extras["executed_action"]`` what was sent with noise on it. Where the env can draw a
-    moment that has passed, frames are drawn after a success, so that attempts that are thrown away cost no rendering. The
-    episode of a failure has no images.
+    ``action`` holds the clean label, ``extras["executed_action"]`` what was sent with noise on it. Where the
+    env can draw a moment that has passed, frames are drawn after a success, so that attempts that are thrown
+    away cost no rendering. The episode of a failure has no images.
     """
     draws_later = env.renders and env.look() is not None
     shown = env.renders, env.cameras
@@ -121,7 +123,11 @@ def roll_teacher(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int
         return Rollout(episode=None, abstained=attempt.abstained)
     images: dict[str, NDArray[np.uint8]] = {}
     if attempt.outcome.is_success:
-        images = _drawn(env, attempt.looks) if draws_later else {c: np.stack([o[c] for o in attempt.seen]) for c in env.cameras}
+        images = (
+            _drawn(env, attempt.looks)
+            if draws_later
+            else {c: np.stack([o[c] for o in attempt.seen]) for c in env.cameras}
+        )
     episode = Episode(
         images=images,
         state=np.stack([o["state"] for o in attempt.seen]),
@@ -175,7 +181,10 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
 def _drawn(env: TaskEnv, looks: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
     """Return the frames of an episode that is over, ``(T, H, W, 3)`` by camera."""
     size = env.image_size
-    images = {camera: np.empty((len(looks), size, size, 3), dtype=np.uint8)[:, ::-1] for camera in env.cameras}  # bottom row first, as renderers read
+    # bottom row first, as renderers read
+    images = {
+        camera: np.empty((len(looks), size, size, 3), dtype=np.uint8)[:, ::-1] for camera in env.cameras
+    }
     env.draw(looks, images)
     return images
 
@@ -203,7 +212,12 @@ def dataset_spec(spec: GenerateSpec, env: TaskEnv, teacher: Teacher) -> DatasetS
 
 
 def generate(
-    spec: GenerateSpec, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, runner: TaskRunner = run_tasks
+    spec: GenerateSpec,
+    out: Path,
+    *,
+    workers: int,
+    progress: Callable[[int, int], None] | None = None,
+    runner: TaskRunner = run_tasks,
 ) -> GenerateReport:
     """Generate episodes into a dataset folder; after a kill, the same call makes what is missing, and with more episodes it adds them.
 
@@ -217,7 +231,8 @@ def generate(
         runner: who runs the tasks: worker processes of this machine, or those of a cluster.
 
     Raises:
-        DataError: the folder holds another dataset, or the teacher cannot solve an initial condition of these ranges.
+        DataError: the folder holds another dataset, or the teacher cannot solve an initial condition of these
+            ranges.
         UsageError: an env or camera that is not there.
         BusyError: another process is writing into the folder.
     """
@@ -227,7 +242,13 @@ def generate(
         return _generate(spec, out, workers, progress, runner)
 
 
-def _generate(spec: GenerateSpec, out: Path, workers: int, progress: Callable[[int, int], None] | None, runner: TaskRunner) -> GenerateReport:
+def _generate(
+    spec: GenerateSpec,
+    out: Path,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+    runner: TaskRunner,
+) -> GenerateReport:
     env = recorded_env(spec, render=False)
     stored = dataset_spec(spec, env, make_teacher(env))
     writer = EpisodeWriter(out, stored)
@@ -249,7 +270,8 @@ def _generate(spec: GenerateSpec, out: Path, workers: int, progress: Callable[[i
 
     if progress:
         progress(tally["ready"], total)
-    size = min(BATCH, math.ceil(len(missing) / (4 * max(1, workers))))  # a few for each worker, so that all end at about the same time
+    # a few for each worker, so that all end at about the same time
+    size = min(BATCH, math.ceil(len(missing) / (4 * max(1, workers))))
     batches = [missing[k : k + size] for k in range(0, len(missing), size)] if missing else []
     runner(_Maker, (spec, out.resolve(), stored), batches, workers=workers, on_result=landed)
     fingerprint = writer.finish()  # of a finished one: held against its bytes
@@ -329,6 +351,13 @@ class _Maker:
             rollout = roll_teacher(env, self._teacher, values, seed, spec.noise_deg)
             if rollout.episode is not None and rollout.episode.outcome.is_success:
                 return Made(len(rollout.episode), rejected), rollout.episode
-            rejected.append(f"abstained: {rollout.abstained}" if rollout.episode is None else rollout.episode.outcome.detail)
+            rejected.append(
+                f"abstained: {rollout.abstained}"
+                if rollout.episode is None
+                else rollout.episode.outcome.detail
+            )
         reasons = ", ".join(sorted(set(rejected)))
-        raise DataError(f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r} ({reasons}); narrow the ranges")
+        raise DataError(
+            f"the teacher of {spec.env} failed {MAX_ATTEMPTS} conditions in a row under {spec.ranges.name!r}"
+            f" ({reasons}); narrow the ranges"
+        )

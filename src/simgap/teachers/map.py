@@ -52,7 +52,12 @@ class Axis:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"factor": self.factor, "unit": self.unit, "edges": list(self.edges), "is_integer": self.is_integer}
+        return {
+            "factor": self.factor,
+            "unit": self.unit,
+            "edges": list(self.edges),
+            "is_integer": self.is_integer,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +140,8 @@ def teacher_map(
         ranges: what all other factors are drawn from.
         x_factor: factor along x.
         y_factor: factor along y.
-        x_range: its range, in its unit; its hard bounds by default, so that the map shows where the teacher ends and not where the data do.
+        x_range: its range, in its unit; its hard bounds by default, so that the map shows where the teacher
+            ends and not where the data do.
         y_range: likewise.
         cells: cells along each axis; a whole-number factor has one a value instead.
         per_cell: rollouts of each cell.
@@ -145,19 +151,26 @@ def teacher_map(
         progress: called with (cells done, cells).
 
     Raises:
-        UsageError: an unknown env or factor, the same factor twice, an empty range or one outside the hard bounds, too many cells.
+        UsageError: an unknown env or factor, the same factor twice, an empty range or one outside the hard
+            bounds, too many cells.
     """
     env = make_env(env_name, render=False, engine=engine)
     if x_factor == y_factor:
         raise UsageError(f"a map needs two different factors, got {x_factor!r} twice")
     if cells < 1 or per_cell < 1:
-        raise UsageError(f"a map needs at least one cell an axis and one rollout a cell, got {cells} and {per_cell}")
+        raise UsageError(
+            f"a map needs at least one cell an axis and one rollout a cell, got {cells} and {per_cell}"
+        )
     x, y = _axis(env, x_factor, x_range, cells), _axis(env, y_factor, y_range, cells)
     total = x.cells * y.cells
     if total > MOST_CELLS:
         raise UsageError(f"{x.cells} x {y.cells} cells are more than {MOST_CELLS:,}; ask for fewer")
     tasks = [
-        _Cell(ix, iy, tuple(seed_of(Purpose.TRAIN, seed, (iy * x.cells + ix) * per_cell + k) for k in range(per_cell)))
+        _Cell(
+            ix,
+            iy,
+            tuple(seed_of(Purpose.TRAIN, seed, (iy * x.cells + ix) * per_cell + k) for k in range(per_cell)),
+        )
         for iy in range(y.cells)
         for ix in range(x.cells)
     ]
@@ -190,7 +203,11 @@ def _grids(regions: tuple[str, ...], seen: list[_Seen], columns: int, rows: int)
     for cell in seen:
         for region, count in cell.regions.items():
             grids[region][cell.y, cell.x] = count
-    return {region: tuple(tuple(int(n) for n in row) for row in grid) for region, grid in grids.items() if grid.any()}
+    return {
+        region: tuple(tuple(int(n) for n in row) for row in grid)
+        for region, grid in grids.items()
+        if grid.any()
+    }
 
 
 def _axis(env: TaskEnv, name: str, wanted: tuple[float, float] | None, cells: int) -> Axis:
@@ -200,13 +217,25 @@ def _axis(env: TaskEnv, name: str, wanted: tuple[float, float] | None, cells: in
     factor: Factor = factors[name]
     low, high = (factor.low, factor.high) if wanted is None else wanted
     if not factor.low <= low <= high <= factor.high or (low == high and not factor.integer):
-        raise UsageError(f"range {low:g}..{high:g} of factor {name} must lie within {factor.low:g}..{factor.high:g} {factor.unit}, low end first")
+        raise UsageError(
+            f"range {low:g}..{high:g} of factor {name} must lie within {factor.low:g}..{factor.high:g}"
+            f" {factor.unit}, low end first"
+        )
     if factor.integer:
         values = range(int(np.ceil(low)), int(np.floor(high)) + 1)
         if not values:
-            raise UsageError(f"range {low:g}..{high:g} of factor {name} holds no whole number of {factor.unit}")
-        return Axis(factor=name, unit=factor.unit, edges=(*(v - 0.5 for v in values), values[-1] + 0.5), is_integer=True)
-    return Axis(factor=name, unit=factor.unit, edges=tuple(float(v) for v in np.linspace(low, high, cells + 1)))
+            raise UsageError(
+                f"range {low:g}..{high:g} of factor {name} holds no whole number of {factor.unit}"
+            )
+        return Axis(
+            factor=name,
+            unit=factor.unit,
+            edges=(*(v - 0.5 for v in values), values[-1] + 0.5),
+            is_integer=True,
+        )
+    return Axis(
+        factor=name, unit=factor.unit, edges=tuple(float(v) for v in np.linspace(low, high, cells + 1))
+    )
 
 
 def _setup(env_name: str, engine: str, ranges: FactorRanges, x: Axis, y: Axis) -> Callable[[_Cell], _Seen]:

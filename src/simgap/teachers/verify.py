@@ -37,16 +37,18 @@ def roll_out(env: TaskEnv, teacher: Teacher) -> Outcome:
 def verify(env: TaskEnv, teacher: Teacher, *, extra_steps: int = 0) -> Outcome:
     """Return how a teacher's rollout from the present state ends, and put the env back exactly where it was.
 
-    Nothing is drawn meanwhile. The rollout is noise-free, so a label of a perturbed state is verified as what it is: the way on
-    from there. Only a success verifies it.
+    Nothing is drawn meanwhile. The rollout is noise-free, so a label of a perturbed state is verified as what
+    it is: the way on from there. Only a success verifies it.
 
     Args:
         env: an env in the middle of an episode, with snapshots.
         teacher: its teacher; memoryless, so being asked changes nothing in it.
-        extra_steps: control steps granted beyond the horizon, for states late in an episode whose label is right all the same.
+        extra_steps: control steps granted beyond the horizon, for states late in an episode whose label is
+            right all the same.
 
     Returns:
-        Success if the label of this state is verified; the failure otherwise, or void with the reason of an abstention.
+        Success if the label of this state is verified; the failure otherwise, or void with the reason of an
+        abstention.
 
     Raises:
         UsageError: the env cannot be copied, or the episode is over.

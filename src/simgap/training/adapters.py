@@ -34,10 +34,14 @@ def adapt(network: ChunkNet, spec: TrainSpec) -> None:
         if part is not None:
             part.requires_grad_(False)
     if not any(p.requires_grad for p in network.parameters()):
-        raise UsageError(f"nothing is left to train with {', '.join(spec.frozen)} frozen; leave a part out of --freeze")
+        raise UsageError(
+            f"nothing is left to train with {', '.join(spec.frozen)} frozen; leave a part out of --freeze"
+        )
 
 
-def merged(architecture: CnnSpec, network: nn.Module, spec: TrainSpec, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def merged(
+    architecture: CnnSpec, network: nn.Module, spec: TrainSpec, weights: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
     """Return weights as a network of the plain architecture has them, adapters added in.
 
     Args:
@@ -54,7 +58,11 @@ def merged(architecture: CnnSpec, network: nn.Module, spec: TrainSpec, weights: 
     for module in network.modules():
         if isinstance(module, BaseTunerLayer):
             module.merge()
-    found = {name.replace(".base_layer.", "."): value for name, value in network.state_dict().items() if ".lora_" not in name}
+    found = {
+        name.replace(".base_layer.", "."): value
+        for name, value in network.state_dict().items()
+        if ".lora_" not in name
+    }
     return {name: found[name] for name in architecture.build().state_dict()}
 
 
@@ -62,15 +70,29 @@ def _inject(network: ChunkNet, spec: TrainSpec) -> None:
     try:
         import peft
     except ModuleNotFoundError as error:
-        raise MachineError("low-rank adapters need peft, which is not installed; pip install 'simgap[vla]', or leave out --adapter-rank") from error
+        raise MachineError(
+            "low-rank adapters need peft, which is not installed; pip install 'simgap[vla]', or leave out"
+            " --adapter-rank"
+        ) from error
     parts = [p for p in spec.adapter_parts if p not in spec.frozen]
-    # The stem's weights are scaled by hand before its convolution, which would pass an adapter by without a word.
+    # The stem's weights are scaled by hand before its convolution, which would pass an adapter by without a
+    # word.
     layers = [
         name
         for name, module in network.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv2d) and name.split(".")[0] in parts and not name.endswith(".stem")
+        if isinstance(module, nn.Linear | nn.Conv2d)
+        and name.split(".")[0] in parts
+        and not name.endswith(".stem")
     ]
     if not layers:
-        raise UsageError(f"no layer of {list(parts)} can have an adapter in this network; choose other parts with --adapter-parts")
-    settings: dict[str, Any] = {"r": spec.adapter_rank, "lora_alpha": spec.adapter_rank, "target_modules": layers, "lora_dropout": 0.0}
+        raise UsageError(
+            f"no layer of {list(parts)} can have an adapter in this network; choose other parts with"
+            " --adapter-parts"
+        )
+    settings: dict[str, Any] = {
+        "r": spec.adapter_rank,
+        "lora_alpha": spec.adapter_rank,
+        "target_modules": layers,
+        "lora_dropout": 0.0,
+    }
     peft.inject_adapter_in_model(peft.LoraConfig(**settings), network)

@@ -47,8 +47,9 @@ def quotas(shares: Sequence[float], batch: int, steps: int) -> NDArray[np.int64]
 def diffuse(shares: Sequence[float] | NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many samples each table gives to batches of given sizes, ``(steps, T)``; every row sums to its size.
 
-    Every batch gives the whole part of what each table is owed, and the rest to the tables owed most, so the running
-    counts follow the shares to within a sample or two at every step, and a table with a share of 0 gives nothing.
+    Every batch gives the whole part of what each table is owed, and the rest to the tables owed most, so the
+    running counts follow the shares to within a sample or two at every step, and a table with a share of 0
+    gives nothing.
     """
     share = np.asarray(shares, dtype=np.float64)
     share = share / share.sum()
@@ -90,8 +91,10 @@ class BatchSource:
             normaliser: of the policy.
             chunk: future steps in a target.
             counts: samples of each table in each batch, ``(steps, T)``.
-            domains: ``(T, 2)`` inputs that tell where a table's samples come from; None for a policy that is not told.
-            goals: per table ``(N, G)`` inputs that tell what is to be done; None for a policy that is not told.
+            domains: ``(T, 2)`` inputs that tell where a table's samples come from; None for a policy that is
+                not told.
+            goals: per table ``(N, G)`` inputs that tell what is to be done; None for a policy that is not
+                told.
         """
         self._counts = counts
         self._domains, self._goals = domains, goals
@@ -124,9 +127,14 @@ class BatchSource:
     def _told(self, state: NDArray[np.float32], chosen: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
         """Return states with domain and goal of each sample beside them; neither noise nor dropout touches those."""
         if self._domains is not None:
-            state = np.concatenate([state, np.repeat(self._domains, [len(rows) for rows in chosen], axis=0)], axis=1)
+            state = np.concatenate(
+                [state, np.repeat(self._domains, [len(rows) for rows in chosen], axis=0)], axis=1
+            )
         if self._goals is not None:
-            state = np.concatenate([state, np.concatenate([g[rows] for g, rows in zip(self._goals, chosen, strict=True)])], axis=1)
+            state = np.concatenate(
+                [state, np.concatenate([g[rows] for g, rows in zip(self._goals, chosen, strict=True)])],
+                axis=1,
+            )
         return state
 
     def _chosen(self, table: int, seed: int, step: int) -> NDArray[np.int64]:
@@ -140,7 +148,12 @@ class BatchSource:
             picked[inside] = rows[order[places[inside] % len(rows)]]
         return picked
 
-    def _assemble(self, chosen: Sequence[NDArray[np.int64]], state: NDArray[np.float32], shifts: NDArray[np.int64] | None) -> Batch:
+    def _assemble(
+        self,
+        chosen: Sequence[NDArray[np.int64]],
+        state: NDArray[np.float32],
+        shifts: NDArray[np.int64] | None,
+    ) -> Batch:
         images = []
         for camera in range(len(self._frames[0])):
             parts, start = [], 0
@@ -154,13 +167,21 @@ class BatchSource:
             ahead = rows[:, None] + self._ahead
             masks.append(ahead <= last[rows][:, None])
             targets.append(action[np.minimum(ahead, last[rows][:, None])])
-        return Batch(images=tuple(images), state=state, target=np.concatenate(targets), mask=np.concatenate(masks).astype(np.float32))
+        return Batch(
+            images=tuple(images),
+            state=state,
+            target=np.concatenate(targets),
+            mask=np.concatenate(masks).astype(np.float32),
+        )
 
 
-def shifted(frames: NDArray[np.uint8], rows: NDArray[np.int64], shifts: NDArray[np.int64]) -> NDArray[np.uint8]:
+def shifted(
+    frames: NDArray[np.uint8], rows: NDArray[np.int64], shifts: NDArray[np.int64]
+) -> NDArray[np.uint8]:
     """Gather frames, each moved by its own (dy, dx) with its edge repeated.
 
-    A loop of block copies on purpose: ten times faster than one indexed gather, because whole image rows are copied.
+    A loop of block copies on purpose: ten times faster than one indexed gather, because whole image rows are
+    copied.
 
     Args:
         frames: ``(N, H, W, 3)`` uint8.

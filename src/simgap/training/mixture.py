@@ -1,7 +1,7 @@
 """The mixture of simulated and real data: which is which, how much of each, to the sample, and whether they may be mixed at all.
 
-``p_real`` is the share of *samples in a batch* that are real. It is neither a sampling weight nor a share of the data; the
-share the data have by themselves stands beside it wherever it is reported.
+``p_real`` is the share of *samples in a batch* that are real. It is neither a sampling weight nor a share of
+the data; the share the data have by themselves stands beside it wherever it is reported.
 """
 
 from __future__ import annotations
@@ -47,15 +47,20 @@ def evidence_of(stamp: Stamp) -> EvidenceKind | None:
 def real_counts(p_real: float, batch: int, steps: int) -> NDArray[np.int64]:
     """Return how many samples of each batch are real, ``(steps,)``, by error diffusion.
 
-    After any n batches the number drawn is ``p_real * batch * n`` rounded, so it is never off by more than half a sample, and two
-    batches differ by one sample at most.
+    After any n batches the number drawn is ``p_real * batch * n`` rounded, so it is never off by more than
+    half a sample, and two batches differ by one sample at most.
     """
     ends = np.floor(p_real * batch * np.arange(steps + 1, dtype=np.float64) + 0.5 + 1e-9).astype(np.int64)
     return np.diff(ends)
 
 
 def mixture_counts(
-    rows: Sequence[int], shares: Sequence[float] | None, kinds: Sequence[EvidenceKind], p_real: float, batch: int, steps: int
+    rows: Sequence[int],
+    shares: Sequence[float] | None,
+    kinds: Sequence[EvidenceKind],
+    p_real: float,
+    batch: int,
+    steps: int,
 ) -> NDArray[np.int64]:
     """Return how many samples each table gives to each batch, ``(steps, T)``, real ones exactly as :func:`real_counts` says.
 
@@ -78,7 +83,10 @@ def mixture_counts(
         if not totals.any():
             continue
         if not weights[side].sum() > 0:
-            raise UsageError(f"p_real {p_real:g} needs {name} samples, and none of the {len(rows)} tables gives any ({_listed(kinds)}); add data or change it")
+            raise UsageError(
+                f"p_real {p_real:g} needs {name} samples, and none of the {len(rows)} tables gives any"
+                f" ({_listed(kinds)}); add data or change it"
+            )
         counts[:, side] = diffuse(weights[side], totals)
     return counts
 
@@ -87,7 +95,9 @@ def _listed(kinds: Sequence[EvidenceKind]) -> str:
     return ", ".join(str(k) for k in kinds)
 
 
-def account(counts: NDArray[np.int64], rows: Sequence[int], kinds: Sequence[EvidenceKind], p_real: float | None) -> dict[str, Any]:
+def account(
+    counts: NDArray[np.int64], rows: Sequence[int], kinds: Sequence[EvidenceKind], p_real: float | None
+) -> dict[str, Any]:
     """Return the share of real samples that was asked, that the data have by themselves, and that was drawn.
 
     Args:
@@ -123,7 +133,8 @@ def source_offsets(tables: Sequence[FrameTable]) -> dict[int, dict[str, dict[str
     """Return, for each table but the first, the dimensions whose middle 90 % do not meet those of the first table, with their offset.
 
     Returns:
-        Table -> ``action name`` or ``state name`` -> ``offset`` (difference of medians) and ``gap`` between the ranges.
+        Table -> ``action name`` or ``state name`` -> ``offset`` (difference of medians) and ``gap`` between
+        the ranges.
     """
     found: dict[int, dict[str, dict[str, float]]] = {}
     for what in ("action", "state"):
@@ -133,7 +144,10 @@ def source_offsets(tables: Sequence[FrameTable]) -> dict[int, dict[str, dict[str
             width = np.maximum(high - low, levels[0][2] - levels[0][0])
             for d in np.flatnonzero((gap > 0) & (gap > 0.25 * width)):
                 name = tables[0].action_spec.names[d] if what == "action" else tables[0].state_spec.names[d]
-                found.setdefault(k, {})[f"{what} {name}"] = {"offset": float(middle[d] - levels[0][1][d]), "gap": float(gap[d])}
+                found.setdefault(k, {})[f"{what} {name}"] = {
+                    "offset": float(middle[d] - levels[0][1][d]),
+                    "gap": float(gap[d]),
+                }
     return found
 
 
@@ -151,6 +165,7 @@ def require_alike(tables: Sequence[FrameTable]) -> None:
             near = [q for q in _QUARTERS.get(unit, ()) if abs(abs(numbers["offset"]) - q) < _NEAR * q]
             if near:
                 raise ConventionError(
-                    f"{name} of table {k} ({tables[k].fingerprint[:12]}) is centred {numbers['offset']:.1f} {unit} away from table 0 "
-                    f"({tables[0].fingerprint[:12]}) and they do not meet: two zeros of one joint; convert one of them before mixing"
+                    f"{name} of table {k} ({tables[k].fingerprint[:12]}) is centred {numbers['offset']:.1f}"
+                    f" {unit} away from table 0 ({tables[0].fingerprint[:12]}) and they do not meet: two"
+                    " zeros of one joint; convert one of them before mixing"
                 )

@@ -31,11 +31,14 @@ def with_noise(batch: Batch, shape: CnnSpec, flow_time: FlowTime, seed: int, ste
     return replace(batch, noise=noise, time=np.minimum(time, 0.999).astype(np.float32))
 
 
-def chunk_loss(network: ChunkNet, batch: Batch, device: torch.device, dtype: torch.dtype, weights: Tensor | None) -> Tensor:
+def chunk_loss(
+    network: ChunkNet, batch: Batch, device: torch.device, dtype: torch.dtype, weights: Tensor | None
+) -> Tensor:
     """Return the loss of a batch, averaged over what is not masked.
 
-    L1: ``|f - a|``. MIP: ``|f(0; 0) - a| / t* + |f(a + (1 - t*) noise; t*) - a| / (1 - t*)``. Flow: the squared error of the chunk
-    (or velocity) at ``(1 - t) noise + t a``. Grippers with a head of their own: ``|f - a|`` whatever the others have.
+    L1: ``|f - a|``. MIP: ``|f(0; 0) - a| / t* + |f(a + (1 - t*) noise; t*) - a| / (1 - t*)``. Flow: the
+    squared error of the chunk (or velocity) at ``(1 - t) noise + t a``. Grippers with a head of their own:
+    ``|f - a|`` whatever the others have.
 
     Args:
         network: of any head.
@@ -45,15 +48,21 @@ def chunk_loss(network: ChunkNet, batch: Batch, device: torch.device, dtype: tor
         weights: ``(A,)`` of the dimensions; None weighs all alike.
     """
     images = [torch.from_numpy(i).to(device, non_blocking=True) for i in batch.images]
-    state, target, mask = (torch.from_numpy(a).to(device, non_blocking=True) for a in (batch.state, batch.target, batch.mask))
+    state, target, mask = (
+        torch.from_numpy(a).to(device, non_blocking=True) for a in (batch.state, batch.target, batch.mask)
+    )
     if batch.noise is None or batch.time is None:
         error = (network(images, state, dtype) - target).abs()
     else:
         noise, time = (torch.from_numpy(a).to(device, non_blocking=True) for a in (batch.noise, batch.time))
         features = network.features(images, state, dtype)
-        refined = _refined_error(network, features, target[..., list(network.spec.refined)], mask, noise, time)
+        refined = _refined_error(
+            network, features, target[..., list(network.spec.refined)], mask, noise, time
+        )
         grip = network.gripped(features, dtype)
-        error = network.assembled(refined, None if grip is None else (grip - target[..., list(network.spec.grippers)]).abs())
+        error = network.assembled(
+            refined, None if grip is None else (grip - target[..., list(network.spec.grippers)]).abs()
+        )
     if weights is not None:
         error = error * weights
     by_step = error.mean(-1)
@@ -61,7 +70,9 @@ def chunk_loss(network: ChunkNet, batch: Batch, device: torch.device, dtype: tor
     return loss
 
 
-def _refined_error(network: ChunkNet, features: Tensor, action: Tensor, mask: Tensor, noise: Tensor, time: Tensor) -> Tensor:
+def _refined_error(
+    network: ChunkNet, features: Tensor, action: Tensor, mask: Tensor, noise: Tensor, time: Tensor
+) -> Tensor:
     assert network.denoiser is not None  # a batch has noise for a head that denoises only
     # Past the end there is no action to show: the middle of the range, which the loss does not look at.
     shown = action * mask[..., None]

@@ -1,6 +1,7 @@
 """How far predictions are from recorded actions on held-out episodes: logged, shown, and never used to choose anything.
 
-The error is measured in states a teacher visits. A policy is judged in states it brings about itself, which only rollouts show.
+The error is measured in states a teacher visits. A policy is judged in states it brings about itself, which
+only rollouts show.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from simgap.training.spec import TrainSpec
 NEVER_SELECTS = "open_loop_never_selects"
 
 
-def open_loop(network: ChunkNet, source: BatchSource, plan: Plan, spec: TrainSpec, names: tuple[str, ...]) -> tuple[float, dict[str, Any]] | None:
+def open_loop(
+    network: ChunkNet, source: BatchSource, plan: Plan, spec: TrainSpec, names: tuple[str, ...]
+) -> tuple[float, dict[str, Any]] | None:
     """Return the loss and the open-loop errors on held-out episodes, None without any.
 
     Args:
@@ -30,7 +33,8 @@ def open_loop(network: ChunkNet, source: BatchSource, plan: Plan, spec: TrainSpe
         names: action dimensions.
 
     Returns:
-        The head's own loss, and mean absolute errors in action units for the first entry and over the whole chunk.
+        The head's own loss, and mean absolute errors in action units for the first entry and over the whole
+        chunk.
     """
     device, dtype = next(network.parameters()).device, torch.bfloat16 if spec.bf16 else torch.float32
     loss, frames, entries = 0.0, 0, 0.0
@@ -40,7 +44,9 @@ def open_loop(network: ChunkNet, source: BatchSource, plan: Plan, spec: TrainSpe
         for table, rows in enumerate(plan.held_out_rows):
             for start in range(0, len(rows), spec.batch):
                 batch = source.all_of(table, rows[start : start + spec.batch])
-                batch = with_noise(batch, plan.architecture, spec.flow_time, spec.seed, f"held-out-{table}-{start}")
+                batch = with_noise(
+                    batch, plan.architecture, spec.flow_time, spec.seed, f"held-out-{table}-{start}"
+                )
                 size = len(batch.state)
                 loss += float(chunk_loss(network, batch, device, dtype, None)) * size
                 noise = None if batch.noise is None else torch.from_numpy(batch.noise).to(device)
@@ -52,5 +58,8 @@ def open_loop(network: ChunkNet, source: BatchSource, plan: Plan, spec: TrainSpe
                 frames, entries = frames + size, entries + float(batch.mask.sum())
     if not frames:
         return None
-    errors = {"first_entry": dict(zip(names, (first / frames).tolist(), strict=True)), "chunk": dict(zip(names, (whole / entries).tolist(), strict=True))}
+    errors = {
+        "first_entry": dict(zip(names, (first / frames).tolist(), strict=True)),
+        "chunk": dict(zip(names, (whole / entries).tolist(), strict=True)),
+    }
     return loss / frames, {"mean_absolute_error": errors, "frames": frames}

@@ -19,7 +19,14 @@ from simgap.policies.heads import Head
 from simgap.policies.normaliser import Normaliser, fit_range
 from simgap.provenance import child_rng, library_version
 from simgap.training.batches import quotas
-from simgap.training.mixture import DOMAINS, account, domain_columns, mixture_counts, require_alike, source_offsets
+from simgap.training.mixture import (
+    DOMAINS,
+    account,
+    domain_columns,
+    mixture_counts,
+    require_alike,
+    source_offsets,
+)
 from simgap.training.spec import TrainSpec
 from simgap.types import EvidenceKind
 
@@ -50,11 +57,16 @@ class Plan:
     """Per table ``(N, G)`` which of :attr:`goals` each frame's episode asks for."""
 
 
-def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None = None) -> Plan:
+def make_plan(
+    tables: Sequence[FrameTable],
+    shares: Sequence[float] | None,
+    spec: TrainSpec,
+    kinds: Sequence[EvidenceKind] | None = None,
+) -> Plan:
     """Check a request and work out its plan.
 
-    A fine-tune keeps its parent's normaliser and shape, because the network's numbers must keep their meaning. New data beyond
-    the parent's range map outside [-1, 1] and are not clipped.
+    A fine-tune keeps its parent's normaliser and shape, because the network's numbers must keep their
+    meaning. New data beyond the parent's range map outside [-1, 1] and are not clipped.
 
     Args:
         tables: the data.
@@ -82,12 +94,16 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
     else:
         _require_parent_fits(parent, tables)
         if bool(parent.domains) != spec.domain_input:
-            raise UsageError(f"the parent was {'' if parent.domains else 'not '}told the domain of its samples; a fine-tune has to do the same (domain_input)")
+            raise UsageError(
+                f"the parent was {'' if parent.domains else 'not '}told the domain of its samples; a"
+                " fine-tune has to do the same (domain_input)"
+            )
         normaliser, architecture = parent.normaliser, parent.architecture
     executor = parse_executor(spec.executor)
     if executor.asks_for_prefix and architecture.head is not Head.FLOW:
         raise UsageError(
-            f"{executor} wants chunks that go on from the one before, which a head of kind {architecture.head} cannot; use --head flow, or receding(k)"
+            f"{executor} wants chunks that go on from the one before, which a head of kind"
+            f" {architecture.head} cannot; use --head flow, or receding(k)"
         )
     split = [_split(t, i, spec) for i, t in enumerate(tables)]
     sizes = [len(rows) for rows, _ in split]
@@ -109,7 +125,9 @@ def make_plan(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
     )
 
 
-def goal_inputs(tables: Sequence[FrameTable], spec: TrainSpec, parent: Card | None) -> tuple[tuple[str, ...], tuple[NDArray[np.float32], ...] | None]:
+def goal_inputs(
+    tables: Sequence[FrameTable], spec: TrainSpec, parent: Card | None
+) -> tuple[tuple[str, ...], tuple[NDArray[np.float32], ...] | None]:
     """Return the goals of a policy and each table's column of them; a fine-tune keeps its parent's, in its parent's order.
 
     Raises:
@@ -117,21 +135,24 @@ def goal_inputs(tables: Sequence[FrameTable], spec: TrainSpec, parent: Card | No
     """
     if parent is not None and bool(parent.goals) != spec.goal_input:
         raise UsageError(
-            f"the parent was {'' if parent.goals else 'not '}told the goal of its samples; a fine-tune has to do the same (goal_input, --goal-input)"
+            f"the parent was {'' if parent.goals else 'not '}told the goal of its samples; a fine-tune has to"
+            " do the same (goal_input, --goal-input)"
         )
     if not spec.goal_input:
         return (), None
     silent = [t.fingerprint[:12] for t in tables if t.goal is None]
     if silent:
         raise UsageError(
-            f"data {', '.join(silent)} do not name the task of every episode, and the policy is to be told it; name tasks, or leave out goal_input"
+            f"data {', '.join(silent)} do not name the task of every episode, and the policy is to be told"
+            " it; name tasks, or leave out goal_input"
         )
     found = sorted({g for t in tables for g in t.goals})
     goals = tuple(found) if parent is None else parent.goals
     unknown = [g for g in found if g not in goals]
     if unknown:
         raise UsageError(
-            f"the data ask for {unknown}, the parent knows {list(goals)}: no input is left for a new goal; leave those episodes out or train from scratch"
+            f"the data ask for {unknown}, the parent knows {list(goals)}: no input is left for a new goal;"
+            " leave those episodes out or train from scratch"
         )
     columns = []
     for t in tables:
@@ -143,17 +164,28 @@ def goal_inputs(tables: Sequence[FrameTable], spec: TrainSpec, parent: Card | No
     return goals, tuple(columns)
 
 
-def _known(tables: Sequence[FrameTable], spec: TrainSpec, kinds: Sequence[EvidenceKind] | None) -> tuple[EvidenceKind, ...] | None:
+def _known(
+    tables: Sequence[FrameTable], spec: TrainSpec, kinds: Sequence[EvidenceKind] | None
+) -> tuple[EvidenceKind, ...] | None:
     if kinds is None:
         if spec.p_real is not None or spec.domain_input:
-            raise UsageError("p_real and domain_input need to know which of the data are simulated and which real; say it for every table")
+            raise UsageError(
+                "p_real and domain_input need to know which of the data are simulated and which real; say it"
+                " for every table"
+            )
         return None
     if len(kinds) != len(tables):
         raise UsageError(f"{len(kinds)} origins for {len(tables)} tables: one each is needed")
     return tuple(kinds)
 
 
-def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, plan: Plan, training: dict[str, Any]) -> Card:
+def make_card(
+    tables: Sequence[FrameTable],
+    shares: Sequence[float] | None,
+    spec: TrainSpec,
+    plan: Plan,
+    training: dict[str, Any],
+) -> Card:
     """Return the card of the finished checkpoint, weights hash still open.
 
     Args:
@@ -179,7 +211,11 @@ def make_card(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec
         }
         for i, t in enumerate(tables)
     ]
-    real = None if plan.kinds is None else account(plan.counts, [len(r) for r in plan.training_rows], plan.kinds, spec.p_real)
+    real = (
+        None
+        if plan.kinds is None
+        else account(plan.counts, [len(r) for r in plan.training_rows], plan.kinds, spec.p_real)
+    )
     envs = sorted({t.env for t in tables} - {""})
     apart = {str(k): offsets for k, offsets in source_offsets(tables).items()}
     return Card(
@@ -217,7 +253,9 @@ def _fresh_architecture(table: FrameTable, spec: TrainSpec, goals: int) -> CnnSp
         pool=spec.pool,
         head=spec.head,
         stem=spec.stem,
-        grippers=tuple(int(i) for i in np.flatnonzero(table.action_spec.gripper_mask)) if spec.gripper_head else (),
+        grippers=(
+            tuple(int(i) for i in np.flatnonzero(table.action_spec.gripper_mask)) if spec.gripper_head else ()
+        ),
         flow_steps=spec.flow_steps,
         flow_target=spec.flow_target,
     )
@@ -225,9 +263,15 @@ def _fresh_architecture(table: FrameTable, spec: TrainSpec, goals: int) -> CnnSp
 
 def _require_usable(tables: Sequence[FrameTable], shares: Sequence[float] | None) -> None:
     if not tables or any(len(t) == 0 for t in tables):
-        raise UsageError(f"training needs at least one table with frames, got {[len(t) for t in tables]}; generate or record episodes first")
+        raise UsageError(
+            f"training needs at least one table with frames, got {[len(t) for t in tables]}; generate or"
+            " record episodes first"
+        )
     if shares is not None and (len(shares) != len(tables) or min(shares) < 0 or sum(shares) <= 0):
-        raise UsageError(f"shares {list(shares)} for {len(tables)} tables: one share a table is needed, none negative, not all zero")
+        raise UsageError(
+            f"shares {list(shares)} for {len(tables)} tables: one share a table is needed, none negative, not"
+            " all zero"
+        )
     first = tables[0]
     for i, table in enumerate(tables):
         _require_finite(i, table)
@@ -235,21 +279,33 @@ def _require_usable(tables: Sequence[FrameTable], shares: Sequence[float] | None
         require_same(first.action_spec, table.action_spec, what="actions", **names)
         require_same(first.state_spec, table.state_spec, what="states", **names)
         sizes = {c: v.shape[1:] for c, v in table.images.items()}
-        if not sizes or set(sizes) != set(first.images) or {s for v in (table, first) for s in (i.shape[1:] for i in v.images.values())} != {_square(sizes)}:
+        if (
+            not sizes
+            or set(sizes) != set(first.images)
+            or {s for v in (table, first) for s in (i.shape[1:] for i in v.images.values())}
+            != {_square(sizes)}
+        ):
             raise ConventionError(
-                f"table {i} has frames {sizes}, table 0 { ({c: v.shape[1:] for c, v in first.images.items()}) }: same cameras, square and of one size"
+                f"table {i} has frames {sizes}, table 0"
+                f" { ({c: v.shape[1:] for c, v in first.images.items()}) }: same cameras, square and of one"
+                " size"
             )
 
 
 def _require_finite(index: int, table: FrameTable) -> None:
-    for what, values, spec in (("state", table.state, table.state_spec), ("action", table.action, table.action_spec)):
+    for what, values, spec in (
+        ("state", table.state, table.state_spec),
+        ("action", table.action, table.action_spec),
+    ):
         broken = ~np.isfinite(values)
         if broken.any():
             row, column = np.argwhere(broken)[0]
             episode = int(np.searchsorted(table.episode_start, row, side="right")) - 1
             raise DataError(
-                f"table {index} ({table.fingerprint[:12]}) has NaN or infinity in {int(broken.any(axis=1).sum())} of {len(table)} rows, first in {what} "
-                f"{spec.names[column]!r} of episode {episode}; training needs finite numbers: repair or leave out those episodes (`simgap data check`)"
+                f"table {index} ({table.fingerprint[:12]}) has NaN or infinity in"
+                f" {int(broken.any(axis=1).sum())} of {len(table)} rows, first in {what}"
+                f" {spec.names[column]!r} of episode {episode}; training needs finite numbers: repair or"
+                " leave out those episodes (`simgap data check`)"
             )
 
 
@@ -260,29 +316,42 @@ def _square(sizes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 def _require_parent_fits(parent: Card, tables: Sequence[FrameTable]) -> None:
     table = tables[0]
-    require_same(parent.action_spec, table.action_spec, what="actions", ours_name="parent checkpoint", theirs_name="data")
-    require_same(parent.state_spec, table.state_spec, what="states", ours_name="parent checkpoint", theirs_name="data")
+    require_same(
+        parent.action_spec,
+        table.action_spec,
+        what="actions",
+        ours_name="parent checkpoint",
+        theirs_name="data",
+    )
+    require_same(
+        parent.state_spec, table.state_spec, what="states", ours_name="parent checkpoint", theirs_name="data"
+    )
     size = next(iter(table.images.values())).shape[1]
     if set(parent.architecture.cameras) != set(table.images) or parent.architecture.image_size != size:
         a = parent.architecture
         raise ConventionError(
-            f"parent checkpoint sees cameras {sorted(a.cameras)} at {a.image_size} px, data have {sorted(table.images)} at {size} px; "
-            "rename or resize, or train from scratch"
+            f"parent checkpoint sees cameras {sorted(a.cameras)} at {a.image_size} px, data have"
+            f" {sorted(table.images)} at {size} px; rename or resize, or train from scratch"
         )
     for t in tables:
         if moved := parent.normaliser.action.departures(t.action):
             name, far = max(moved.items(), key=lambda item: item[1])
             raise DataError(
-                f"action {name!r} never moved in the parent's data and moves by {far:.3g} in data {t.fingerprint[:12]}: the parent can only ever "
-                "command its constant there; train from scratch"
+                f"action {name!r} never moved in the parent's data and moves by {far:.3g} in data"
+                f" {t.fingerprint[:12]}: the parent can only ever command its constant there; train from"
+                " scratch"
             )
-        for what, normaliser, values in (("state", parent.normaliser.state, t.state), ("action", parent.normaliser.action, t.action)):
+        for what, normaliser, values in (
+            ("state", parent.normaliser.state, t.state),
+            ("action", parent.normaliser.action, t.action),
+        ):
             reach = np.abs(normaliser.normalise(values)).max(axis=0)
             if reach.max() > FAR_OUTSIDE:
                 name = normaliser.names[int(reach.argmax())]
                 raise DataError(
-                    f"{what} {name!r} of data {t.fingerprint[:12]} reaches {reach.max():.1f} where the parent was trained on [-1, 1]: "
-                    "likely other units or another calibration; convert the data, or train from scratch"
+                    f"{what} {name!r} of data {t.fingerprint[:12]} reaches {reach.max():.1f} where the parent"
+                    " was trained on [-1, 1]: likely other units or another calibration; convert the data,"
+                    " or train from scratch"
                 )
 
 

@@ -32,7 +32,11 @@ def draw_loss(out: Path) -> Path | None:
     axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], color="#1f5a99", linewidth=1.5)
     if min(r["loss"] for r in rows) > 0:
         axes.set_yscale("log")
-    axes.set(xlabel="optimiser steps", ylabel="training loss (normalised)", title="Fit to the labels; never selects a checkpoint")
+    axes.set(
+        xlabel="optimiser steps",
+        ylabel="training loss (normalised)",
+        title="Fit to the labels; never selects a checkpoint",
+    )
     axes.grid(visible=True, alpha=0.3)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})

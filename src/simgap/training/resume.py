@@ -25,7 +25,9 @@ LOG = "train.jsonl"
 _REMEDY = "delete it to start the run again"
 _LARGEST = 8 << 30
 _CALLS = ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ")
-_TENSORS = re.compile(r"collections\.OrderedDict|torch\._utils\._rebuild_tensor_v2|torch\.\w+Storage|torch\.\w+")
+_TENSORS = re.compile(
+    r"collections\.OrderedDict|torch\._utils\._rebuild_tensor_v2|torch\.\w+Storage|torch\.\w+"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -70,14 +72,22 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
     try:
         payload = load_state(file)
         if payload.pop(SEAL, None) != _seal_of(payload):
-            raise DataError(f"{file} was changed since it was written, its content does not match its hash; {_REMEDY}")
+            raise DataError(
+                f"{file} was changed since it was written, its content does not match its hash; {_REMEDY}"
+            )
         made_for = payload.pop("request")
         state = ResumeState(**payload) if made_for == request else None
     except (pickle.UnpicklingError, *DAMAGED) as error:
         # What torch says of it is advice to load it with code; none of that is passed on.
-        raise DataError(f"{file} cannot be read ({type(error).__name__}), it is damaged or no resume point; delete it to start the run again") from error
+        raise DataError(
+            f"{file} cannot be read ({type(error).__name__}), it is damaged or no resume point; delete it to"
+            " start the run again"
+        ) from error
     if state is None:
-        raise UsageError(f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it to start again")
+        raise UsageError(
+            f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it"
+            " to start again"
+        )
     return state
 
 
@@ -88,7 +98,10 @@ def _seal_of(value: Any) -> str:
     def take(part: Any) -> None:
         if isinstance(part, Tensor):
             plain = part.detach().cpu().contiguous()
-            digest.update(f"{plain.dtype} {tuple(plain.shape)};".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(
+                f"{plain.dtype} {tuple(plain.shape)};".encode()
+                + plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+            )
         elif isinstance(part, dict):
             for key in sorted(part, key=repr):
                 digest.update(f"{key!r}:".encode())
@@ -126,10 +139,17 @@ def _require_tensors(pickled: bytes, file: Path) -> None:
     """Raise unless a pickle names nothing but tensors: torch would also make a byte array of any size that it asks for."""
     for operation, argument, _ in pickletools.genops(pickled):
         named = (
-            str(argument).replace(" ", ".") if operation.name == "GLOBAL" else "" if operation.name not in ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ") else "?"
+            str(argument).replace(" ", ".")
+            if operation.name == "GLOBAL"
+            else ""
+            if operation.name not in ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ")
+            else "?"
         )
         if named and not _TENSORS.fullmatch(named):
-            raise DataError(f"{file} names {named[:60]!r}, and a resume point holds tensors and numbers alone; delete it to start the run again")
+            raise DataError(
+                f"{file} names {named[:60]!r}, and a resume point holds tensors and numbers alone; delete it"
+                " to start the run again"
+            )
 
 
 def append_log(out: Path, row: dict[str, Any]) -> None:

@@ -33,18 +33,26 @@ _WIDE = 100.0
 class TrainingRun:
     """Network, averaged weights, optimiser and data of one run."""
 
-    def __init__(self, tables: Sequence[FrameTable], plan: Plan, spec: TrainSpec, team: Team | None = None) -> None:
+    def __init__(
+        self, tables: Sequence[FrameTable], plan: Plan, spec: TrainSpec, team: Team | None = None
+    ) -> None:
         self._spec = spec
         self._plan = plan
         self._team = team or Team()
         self._names = tables[0].action_spec.names
-        self._device = torch.device(spec.device) if self._team.device_index is None else torch.device("cuda", self._team.device_index)
+        self._device = (
+            torch.device(spec.device)
+            if self._team.device_index is None
+            else torch.device("cuda", self._team.device_index)
+        )
         self._dtype = torch.bfloat16 if spec.bf16 else torch.float32
         self.network = _initial_network(plan, spec).to(self._device)
         self.averaged = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
         learnt = [p for p in self.network.parameters() if p.requires_grad]
         require_compiler_before_gl()  # the first optimiser makes torch load its compiler
-        self._optimiser = torch.optim.AdamW(learnt, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+        self._optimiser = torch.optim.AdamW(
+            learnt, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True
+        )
         a = plan.architecture
         self._source = BatchSource(
             tables,
@@ -61,10 +69,17 @@ class TrainingRun:
         self._shards = spec.threads if self._device.type == "cpu" else 1
         if spec.batch < self._shards * self._team.size:
             parts = f"{self._shards} threads x {self._team.size} processes"
-            raise UsageError(f"a batch of {spec.batch} cannot be shared by {parts}; every one needs a sample: raise --batch or lower --threads")
+            raise UsageError(
+                f"a batch of {spec.batch} cannot be shared by {parts}; every one needs a sample: raise"
+                " --batch or lower --threads"
+            )
         self._replicas = [self.network, *(_twin(self.network, plan, spec) for _ in range(self._shards - 1))]
         # A thread's own intra-operator threads are set in that thread: each shard runs on exactly one core.
-        self._pool = ThreadPoolExecutor(self._shards, initializer=torch.set_num_threads, initargs=(1,)) if self._shards > 1 else None
+        self._pool = (
+            ThreadPoolExecutor(self._shards, initializer=torch.set_num_threads, initargs=(1,))
+            if self._shards > 1
+            else None
+        )
         self.step = 0
         self.last_loss = math.nan
         self.losses: list[float] = []
@@ -93,13 +108,19 @@ class TrainingRun:
         if not math.isfinite(value):
             largest = max(float(np.abs(a).max(initial=0.0)) for a in (batch.state, batch.target))
             raise DataError(
-                f"loss is {value} at step {self.step}, where normalised data reach {largest:.3g} and the learning rate is {self._spec.learning_rate}; "
-                f"{'look at the data, which should reach about 1' if not largest < _WIDE else 'try a third of the rate'}; nothing was saved from this step"
+                f"loss is {value} at step {self.step}, where normalised data reach {largest:.3g} and the"
+                f" learning rate is {self._spec.learning_rate};"
+                f" {'look at the data, which should reach about 1' if not largest < _WIDE else 'try a third of the rate'};"
+                " nothing was saved from this step"
             )
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._spec.clip)
         self._optimiser.step()
         current = self.network.state_dict()
-        torch._foreach_lerp_(list(self.averaged.values()), [current[k] for k in self.averaged], 1.0 - self._spec.ema_at(self.step))
+        torch._foreach_lerp_(
+            list(self.averaged.values()),
+            [current[k] for k in self.averaged],
+            1.0 - self._spec.ema_at(self.step),
+        )
         self.step += 1
         return value
 
@@ -129,7 +150,8 @@ class TrainingRun:
     def held_out(self) -> tuple[float, dict[str, Any]] | None:
         """Return the averaged weights' loss and open-loop errors on held-out episodes, None without any.
 
-        They say how well the data are fitted, not how often the task succeeds; nothing may be selected by them.
+        They say how well the data are fitted, not how often the task succeeds; nothing may be selected by
+        them.
         """
         if not any(len(r) for r in self._plan.held_out_rows):
             return None
@@ -150,9 +172,9 @@ class TrainingRun:
     def _gradient(self, batch: Batch) -> float:
         """Leave the batch's gradient in the network and return its loss.
 
-        On a CPU the batch is cut into shards, one a thread, each through a twin of the network with gradients of its own; they
-        are summed in order, so the result does not depend on which thread was first. Threads inside an operator would wait
-        for each other hundreds of times a step; shards wait once.
+        On a CPU the batch is cut into shards, one a thread, each through a twin of the network with gradients
+        of its own; they are summed in order, so the result does not depend on which thread was first. Threads
+        inside an operator would wait for each other hundreds of times a step; shards wait once.
         """
         own = batch if self._team.size == 1 else split(batch, self._team.size)[self._team.rank]
         total = float(batch.mask.sum())
@@ -163,7 +185,10 @@ class TrainingRun:
                 return float(loss.detach())
             value = self._shard(self.network, own, total)
         else:
-            jobs = [self._pool.submit(self._shard, replica, part, total) for replica, part in zip(self._replicas, split(own, self._shards), strict=True)]
+            jobs = [
+                self._pool.submit(self._shard, replica, part, total)
+                for replica, part in zip(self._replicas, split(own, self._shards), strict=True)
+            ]
             value = sum(job.result() for job in jobs)
             for twin in self._replicas[1:]:
                 torch._foreach_add_(_gradients(self.network), _gradients(twin))

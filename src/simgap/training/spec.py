@@ -14,7 +14,19 @@ from simgap.policies.heads import FlowTarget, FlowTime, Head
 from simgap.policies.normaliser import RangeMethod
 
 _LATER = frozenset(
-    ("head", "stem", "gripper_head", "gripper_weight", "flow_steps", "flow_target", "flow_time", "goal_input", "frozen", "adapter_rank", "adapter_parts")
+    (
+        "head",
+        "stem",
+        "gripper_head",
+        "gripper_weight",
+        "flow_steps",
+        "flow_target",
+        "flow_time",
+        "goal_input",
+        "frozen",
+        "adapter_rank",
+        "adapter_parts",
+    )
 )
 """Fields that the first requests did not have."""
 
@@ -97,9 +109,21 @@ class TrainSpec:
         if self.adapter_rank < 0 or not math.isfinite(self.gripper_weight) or self.gripper_weight <= 0:
             wrong |= {"adapter_rank": self.adapter_rank, "gripper_weight": self.gripper_weight}
         if (self.frozen or self.adapter_rank) and self.init_from is None:
-            raise UsageError("frozen parts and adapters keep weights of a parent, and there is none; name one (init_from, --from), or train everything")
-        if wrong or self.learning_rate <= 0 or self.shift_px < 0 or self.proprioception_noise < 0 or self.clip <= 0:
-            raise UsageError(f"training spec out of range ({wrong or self}): counts start at 1, shares lie in [0, 1), rates are positive")
+            raise UsageError(
+                "frozen parts and adapters keep weights of a parent, and there is none; name one (init_from,"
+                " --from), or train everything"
+            )
+        if (
+            wrong
+            or self.learning_rate <= 0
+            or self.shift_px < 0
+            or self.proprioception_noise < 0
+            or self.clip <= 0
+        ):
+            raise UsageError(
+                f"training spec out of range ({wrong or self}): counts start at 1, shares lie in [0, 1),"
+                " rates are positive"
+            )
         parse_executor(self.executor)
 
     def learning_rate_at(self, step: int) -> float:
@@ -108,7 +132,9 @@ class TrainSpec:
         if step < warmup:
             return self.learning_rate * (step + 1) / warmup
         done = (step - warmup) / max(1, self.steps - warmup)
-        return self.learning_rate * (self.final_rate_share + (1.0 - self.final_rate_share) * 0.5 * (1.0 + math.cos(math.pi * done)))
+        return self.learning_rate * (
+            self.final_rate_share + (1.0 - self.final_rate_share) * 0.5 * (1.0 + math.cos(math.pi * done))
+        )
 
     def ema_at(self, step: int) -> float:
         """Return the decay of a step: never a memory longer than a tenth of the run, nor than what has been seen."""
@@ -116,9 +142,16 @@ class TrainSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; what came later and is at its default is left out, so that old requests stay the same."""
-        words = {n: str(getattr(self, n)) for n in ("pool", "range_method", "head", "flow_target", "flow_time")}
+        words = {
+            n: str(getattr(self, n)) for n in ("pool", "range_method", "head", "flow_target", "flow_time")
+        }
         lists = {n: list(getattr(self, n)) for n in ("frozen", "adapter_parts")}
-        whole = asdict(self) | words | lists | {"init_from": None if self.init_from is None else str(self.init_from)}
+        whole = (
+            asdict(self)
+            | words
+            | lists
+            | {"init_from": None if self.init_from is None else str(self.init_from)}
+        )
         defaults = {f.name: f.default for f in fields(self) if f.name in _LATER}
         return {k: v for k, v in whole.items() if k not in defaults or getattr(self, k) != defaults[k]}
 

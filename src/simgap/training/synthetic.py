@@ -20,12 +20,18 @@ STATE_SPEC: StateSpec = ACTION_SPEC
 
 
 def find_the_square(
-    rng: np.random.Generator, *, episodes: int = 40, length: int = 20, image_size: int = 64, cameras: tuple[str, ...] = ("front",)
+    rng: np.random.Generator,
+    *,
+    episodes: int = 40,
+    length: int = 20,
+    image_size: int = 64,
+    cameras: tuple[str, ...] = ("front",),
 ) -> FrameTable:
     """Return episodes in which a hand moves in a straight line to a red square that only the images show.
 
-    The first camera sees the square among grey clutter, further cameras see noise. Square, clutter and start are random; the
-    action at a frame is the position of the hand at the next one, the gripper closes over the last quarter.
+    The first camera sees the square among grey clutter, further cameras see noise. Square, clutter and start
+    are random; the action at a frame is the position of the hand at the next one, the gripper closes over the
+    last quarter.
 
     Args:
         rng: generator.
@@ -57,5 +63,13 @@ def find_the_square(
         episode_start=np.arange(episodes + 1, dtype=np.int64) * length,
         action_spec=ACTION_SPEC,
         state_spec=STATE_SPEC,
-        fingerprint=content_hash([episodes, length, image_size, list(cameras), float(np.concatenate(actions).sum(dtype=np.float64))]),
+        fingerprint=content_hash(
+            [
+                episodes,
+                length,
+                image_size,
+                list(cameras),
+                float(np.concatenate(actions).sum(dtype=np.float64)),
+            ]
+        ),
     )

@@ -33,9 +33,16 @@ class Tracker:
             MachineError: the package is not installed.
         """
         try:
-            self._service: Any = importlib.import_module("wandb") if name is TrackerName.WANDB else importlib.import_module("trackio")
+            self._service: Any = (
+                importlib.import_module("wandb")
+                if name is TrackerName.WANDB
+                else importlib.import_module("trackio")
+            )
         except ModuleNotFoundError as error:
-            raise MachineError(f"{name} is not installed; pip install {name}, or leave out --track (train.jsonl is written all the same)") from error
+            raise MachineError(
+                f"{name} is not installed; pip install {name}, or leave out --track (train.jsonl is written"
+                " all the same)"
+            ) from error
         self._service.init(project=project, name=run, config=dict(config))
 
     def log(self, row: Mapping[str, Any]) -> None:

@@ -39,24 +39,28 @@ def train(
 ) -> Path:
     """Train a policy, or fine-tune one, and write its checkpoint.
 
-    The run is a function of tables, shares and spec. Killed at any moment and started again with the same arguments it goes
-    on from its last resume point and ends with the same bits; a finished run is returned at once. The number of torch
-    threads is set while this runs and restored afterwards.
+    The run is a function of tables, shares and spec. Killed at any moment and started again with the same
+    arguments it goes on from its last resume point and ends with the same bits; a finished run is returned at
+    once. The number of torch threads is set while this runs and restored afterwards.
 
     Args:
         tables: the mixture's datasets; conventions and frame sizes must agree.
-        shares: share of the samples from each table, any positive scale; None means in proportion to their frames.
+        shares: share of the samples from each table, any positive scale; None means in proportion to their
+            frames.
         spec: everything else that decides the weights.
         out: checkpoint folder; also gets ``train.jsonl``.
         progress: called every ``spec.log_every`` steps.
-        kinds: where each table comes from; needed for a share of real samples and for a policy that is told its domain.
-        keep: steps before the last after which a checkpoint is kept beside the final one, in :func:`kept_folder`.
+        kinds: where each table comes from; needed for a share of real samples and for a policy that is told
+            its domain.
+        keep: steps before the last after which a checkpoint is kept beside the final one, in
+            :func:`kept_folder`.
 
     Returns:
         ``out``, a checkpoint folder for :func:`simgap.policies.checkpoint.load_policy`.
 
     Raises:
-        UsageError: no data, wrong shares, a folder that holds another run or one finished without what is to be kept.
+        UsageError: no data, wrong shares, a folder that holds another run or one finished without what is to
+            be kept.
         ConventionError: tables, or tables and parent, disagree.
         DataError: data far outside a parent's range, or a loss that is not finite.
         BusyError: another process is writing into the folder.
@@ -78,19 +82,35 @@ def _train(
     request = _request(tables, shares, spec, kinds, team.size)
     if (out / CARD).is_file():
         if read_card(out).training.get("request") != request:
-            raise UsageError(f"{out} holds a finished checkpoint of another spec or other data; give another folder, or delete it to start again")
+            raise UsageError(
+                f"{out} holds a finished checkpoint of another spec or other data; give another folder, or"
+                " delete it to start again"
+            )
         missing = [step for step in sorted(keep) if not (kept_folder(out, step) / CARD).is_file()]
         if missing:
-            raise UsageError(f"{out} was finished without keeping step {missing[0]}; train into another folder to keep checkpoints along the way")
+            raise UsageError(
+                f"{out} was finished without keeping step {missing[0]}; train into another folder to keep"
+                " checkpoints along the way"
+            )
         return out
     plan = make_plan(tables, shares, spec, kinds)
     out.mkdir(parents=True, exist_ok=True)
-    with torch_threads(1 if spec.device == "cpu" else spec.threads), closing(TrainingRun(tables, plan, spec, team)) as run:
+    with (
+        torch_threads(1 if spec.device == "cpu" else spec.threads),
+        closing(TrainingRun(tables, plan, spec, team)) as run,
+    ):
         state = read_resume(out, request)
         team.wait()  # nobody may write before everybody has read
-        past = [step for step in sorted(keep) if state is not None and step <= state.step and not (kept_folder(out, step) / CARD).is_file()]
+        past = [
+            step
+            for step in sorted(keep)
+            if state is not None and step <= state.step and not (kept_folder(out, step) / CARD).is_file()
+        ]
         if past:
-            raise UsageError(f"{out} holds an interrupted run that went past step {past[0]} without keeping it; keep what it kept before, or train elsewhere")
+            raise UsageError(
+                f"{out} holds an interrupted run that went past step {past[0]} without keeping it; keep what"
+                " it kept before, or train elsewhere"
+            )
         if team.leads:
             trim_log(out, 0 if state is None else state.step)
         if state is not None:
@@ -98,7 +118,11 @@ def _train(
 
         def write(folder: Path) -> None:
             held_out = run.held_out()
-            record = {"request": request, "last_loss": run.last_loss, "validation_loss_never_selects": None if held_out is None else held_out[0]}
+            record = {
+                "request": request,
+                "last_loss": run.last_loss,
+                "validation_loss_never_selects": None if held_out is None else held_out[0],
+            }
             if held_out is not None:
                 record[NEVER_SELECTS] = held_out[1]
                 append_log(out, {"step": run.step, NEVER_SELECTS: held_out[1]})
@@ -125,26 +149,42 @@ def steps_of(total: int, count: int) -> tuple[int, ...]:
         UsageError: more checkpoints than steps.
     """
     if count > total:
-        raise UsageError(f"{count} checkpoints of {total} steps: expected at least one step each; train longer or keep fewer")
+        raise UsageError(
+            f"{count} checkpoints of {total} steps: expected at least one step each; train longer or keep"
+            " fewer"
+        )
     return tuple(int(s) for s in np.unique(np.linspace(total / count, total, count).round()))
 
 
 def kept_folder(out: Path, step: int) -> Path:
     """Return where the checkpoint of a step before the last is kept.
 
-    It has the averaged weights of its step, at the learning rate of a longer training: it is what a watcher of that training could have
-    taken, not what a shorter training would have made.
+    It has the averaged weights of its step, at the learning rate of a longer training: it is what a watcher
+    of that training could have taken, not what a shorter training would have made.
     """
     return out / KEPT / f"step-{step}"
 
 
-def _request(tables: Sequence[FrameTable], shares: Sequence[float] | None, spec: TrainSpec, kinds: Sequence[EvidenceKind] | None, processes: int) -> str:
+def _request(
+    tables: Sequence[FrameTable],
+    shares: Sequence[float] | None,
+    spec: TrainSpec,
+    kinds: Sequence[EvidenceKind] | None,
+    processes: int,
+) -> str:
     parent = None if spec.init_from is None else read_card(spec.init_from).weights_hash
-    # The parent counts by its weights, not its path; how often a run logs or saves does not change what it learns.
-    asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")} | {"init_from": parent}
+    # The parent counts by its weights, not its path; how often a run logs or saves does not change what it
+    # learns.
+    asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")} | {
+        "init_from": parent
+    }
     if spec.p_real is None and not spec.domain_input:  # where data come from decides nothing then
         asked, kinds = {k: v for k, v in asked.items() if k not in ("p_real", "domain_input")}, None
-    parts: dict[str, object] = {"spec": asked, "data": [t.fingerprint for t in tables], "shares": None if shares is None else [float(s) for s in shares]}
+    parts: dict[str, object] = {
+        "spec": asked,
+        "data": [t.fingerprint for t in tables],
+        "shares": None if shares is None else [float(s) for s in shares],
+    }
     if kinds is not None:
         parts["kinds"] = [str(k) for k in kinds]
     if processes > 1:  # sums over another number of processes differ in the last bit
@@ -188,14 +228,27 @@ def _loop(
             since, began = run.step, now
             if out is not None:
                 append_log(
-                    out, {"step": report.step, "loss": report.loss, "learning_rate": report.learning_rate, "observations_per_s": report.observations_per_s}
+                    out,
+                    {
+                        "step": report.step,
+                        "loss": report.loss,
+                        "learning_rate": report.learning_rate,
+                        "observations_per_s": report.observations_per_s,
+                    },
                 )
             if out is not None and progress is not None:
                 progress(report)
-        if out is not None and run.step < spec.steps and (run.step in keep or run.step % spec.checkpoint_every_steps == 0):
+        if (
+            out is not None
+            and run.step < spec.steps
+            and (run.step in keep or run.step % spec.checkpoint_every_steps == 0)
+        ):
             # After what is kept and logged: a kill between makes the same checkpoint and the same line again.
             write_resume(out, request, run.state())
         if run.agreed(held.number is not None):
             if out is not None:
                 write_resume(out, request, run.state())
-            raise Stopped(held.number or signal.SIGINT, f"step {run.step} of {spec.steps} is saved, and the same command goes on from there")
+            raise Stopped(
+                held.number or signal.SIGINT,
+                f"step {run.step} of {spec.steps} is saved, and the same command goes on from there",
+            )

@@ -69,12 +69,21 @@ class TrialPlan:
             if self.replay_of
             else {"policy": read_any_card(self._checkpoint()).hash, "executor": self.executor}
         )
-        plan = {"name": self.name, "conditions": [[c.seed, dict(c.placements)] for c in self.conditions], "commands": dict(self.commands)}
-        return Stamp(kind="trials", fields={**robot.stamp_fields(), "evidence": str(robot.evidence), **policy, "plan": plan})
+        plan = {
+            "name": self.name,
+            "conditions": [[c.seed, dict(c.placements)] for c in self.conditions],
+            "commands": dict(self.commands),
+        }
+        return Stamp(
+            kind="trials",
+            fields={**robot.stamp_fields(), "evidence": str(robot.evidence), **policy, "plan": plan},
+        )
 
     def _checkpoint(self) -> Path:
         if self.checkpoint is None:
-            raise DataError(f"trial plan {self.name!r} names neither a checkpoint nor a dataset to replay; give one")
+            raise DataError(
+                f"trial plan {self.name!r} names neither a checkpoint nor a dataset to replay; give one"
+            )
         return self.checkpoint
 
 
@@ -90,12 +99,17 @@ class TrialResult:
 
 
 def run_trials(
-    plan: TrialPlan, out: Path, *, workers: int, progress: Callable[[int, int], None] | None = None, robot: SurrogateRobot | None = None
+    plan: TrialPlan,
+    out: Path,
+    *,
+    workers: int,
+    progress: Callable[[int, int], None] | None = None,
+    robot: SurrogateRobot | None = None,
 ) -> list[TrialResult]:
     """Run what is missing of a plan and return all its results.
 
-    Each trial is on disk before the next begins; killed and called again, it goes on. Workers drive surrogates of the
-    same seed: identical robots. A physical robot is one worker.
+    Each trial is on disk before the next begins; killed and called again, it goes on. Workers drive
+    surrogates of the same seed: identical robots. A physical robot is one worker.
 
     Args:
         plan: what is tried.
@@ -112,7 +126,13 @@ def run_trials(
         return _run_trials(plan, out, workers, progress, robot)
 
 
-def _run_trials(plan: TrialPlan, out: Path, workers: int, progress: Callable[[int, int], None] | None, robot: SurrogateRobot | None) -> list[TrialResult]:
+def _run_trials(
+    plan: TrialPlan,
+    out: Path,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+    robot: SurrogateRobot | None,
+) -> list[TrialResult]:
     stamped = robot or plan.robot.open()
     try:
         spec = _dataset_spec(plan, stamped)
@@ -142,16 +162,31 @@ def read_results(log: Dataset) -> list[TrialResult]:
     results = []
     for index in range(log.n_episodes):
         episode = log.episode(index, images=False)
-        results.append(TrialResult(index=index, seed=episode.seed, outcome=episode.outcome, placements=episode.factors, steps=len(episode)))
+        results.append(
+            TrialResult(
+                index=index,
+                seed=episode.seed,
+                outcome=episode.outcome,
+                placements=episode.factors,
+                steps=len(episode),
+            )
+        )
     return results
 
 
-def conditions_of(dataset: Dataset, indices: Sequence[int], placement_factors: Sequence[str]) -> tuple[InitialCondition, ...]:
+def conditions_of(
+    dataset: Dataset, indices: Sequence[int], placement_factors: Sequence[str]
+) -> tuple[InitialCondition, ...]:
     """Return the initial conditions under which logged episodes were made, so that an operator can set them up again."""
     conditions = []
     for index in indices:
         episode = dataset.episode(index, images=False)
-        conditions.append(InitialCondition(seed=episode.seed, placements={k: episode.factors[k] for k in placement_factors if k in episode.factors}))
+        conditions.append(
+            InitialCondition(
+                seed=episode.seed,
+                placements={k: episode.factors[k] for k in placement_factors if k in episode.factors},
+            )
+        )
     return tuple(conditions)
 
 
@@ -172,36 +207,69 @@ def _setup(plan: TrialPlan, spec: DatasetSpec, out: Path) -> Callable[[int], int
     robot = plan.robot.open()
     writer = EpisodeWriter(out, spec)
     commands = CommandMap.correcting(robot.action_spec, plan.commands) if plan.commands else None
-    trial = _policy_trial(plan, robot, commands) if plan.replay_of is None else _replay_trial(plan, robot, commands)
+    trial = (
+        _policy_trial(plan, robot, commands)
+        if plan.replay_of is None
+        else _replay_trial(plan, robot, commands)
+    )
 
     def run(index: int) -> int:
         outcome, episode = trial(index)
         if episode is None:
-            raise TrialFault(f"trial {index} broke before the first action ({outcome.detail}); repair the robot and run the same command again")
+            raise TrialFault(
+                f"trial {index} broke before the first action ({outcome.detail}); repair the robot and run"
+                " the same command again"
+            )
         writer.write(index, episode)
         return index
 
     return run
 
 
-def _policy_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None) -> Callable[[int], tuple[Outcome, Episode | None]]:
+def _policy_trial(
+    plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None
+) -> Callable[[int], tuple[Outcome, Episode | None]]:
     from simgap.policies.bridges.open import open_policy  # torch: two seconds that a replay does not need
     from simgap.policies.checkpoint import require_matches
 
     policy = open_policy(plan._checkpoint(), bf16=True, threads=1)
-    require_matches(policy, robot.action_spec, robot.state_spec, robot.cameras, plan.robot.image_size, other="the robot")
+    require_matches(
+        policy, robot.action_spec, robot.state_spec, robot.cameras, plan.robot.image_size, other="the robot"
+    )
     executor = parse_executor(plan.executor)
-    return lambda index: run_trial(robot, policy, executor, plan.conditions[index], task=plan.task, max_steps=plan.max_steps, commands=commands)
+    return lambda index: run_trial(
+        robot,
+        policy,
+        executor,
+        plan.conditions[index],
+        task=plan.task,
+        max_steps=plan.max_steps,
+        commands=commands,
+    )
 
 
-def _replay_trial(plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None) -> Callable[[int], tuple[Outcome, Episode | None]]:
+def _replay_trial(
+    plan: TrialPlan, robot: SurrogateRobot, commands: CommandMap | None
+) -> Callable[[int], tuple[Outcome, Episode | None]]:
     assert plan.replay_of is not None
     source = open_dataset(plan.replay_of)
-    require_same(robot.action_spec, source.spec.action_spec, what="actions", ours_name="the robot", theirs_name=str(plan.replay_of))
+    require_same(
+        robot.action_spec,
+        source.spec.action_spec,
+        what="actions",
+        ours_name="the robot",
+        theirs_name=str(plan.replay_of),
+    )
 
     def trial(index: int) -> tuple[Outcome, Episode | None]:
         logged = source.episode(index, images=False)
         actions: Any = logged.extras.get("executed_action", logged.action)
-        return run_replay(robot, np.asarray(actions, dtype=np.float32), plan.conditions[index], task=plan.task, commands=commands)
+        return run_replay(
+            robot,
+            np.asarray(actions, dtype=np.float32),
+            plan.conditions[index],
+            task=plan.task,
+            commands=commands,
+        )
 
     return trial

@@ -26,7 +26,9 @@ class _Log:
     applied: list[AppliedAction] = field(default_factory=list)
     ages: list[float] = field(default_factory=list)
 
-    def row(self, seen: RobotObservation, command: NDArray[np.float32], applied: AppliedAction, age: float) -> None:
+    def row(
+        self, seen: RobotObservation, command: NDArray[np.float32], applied: AppliedAction, age: float
+    ) -> None:
         self.observations.append(seen)
         self.commands.append(command)
         self.applied.append(applied)
@@ -40,7 +42,9 @@ class _Log:
         extras: dict[str, NDArray[Any]] = {
             "applied_action": np.stack([a.action for a in self.applied]),
             "chunk_age": np.array(self.ages, dtype=np.float32),
-            "frame_age_s": np.array([max(o.frame_age_s.values()) for o in self.observations], dtype=np.float32),
+            "frame_age_s": np.array(
+                [max(o.frame_age_s.values()) for o in self.observations], dtype=np.float32
+            ),
         }
         return Episode(
             images={c: np.stack([o.images[c] for o in self.observations]) for c in cameras},
@@ -56,7 +60,14 @@ class _Log:
 
 
 def run_trial(
-    robot: Robot, policy: Policy, executor: ExecutorSpec, condition: InitialCondition, *, task: str, max_steps: int, commands: CommandMap | None = None
+    robot: Robot,
+    policy: Policy,
+    executor: ExecutorSpec,
+    condition: InitialCondition,
+    *,
+    task: str,
+    max_steps: int,
+    commands: CommandMap | None = None,
 ) -> tuple[Outcome, Episode | None]:
     """Run a policy on a robot once.
 
@@ -66,11 +77,13 @@ def run_trial(
         executor: how its chunks become actions; built anew, so nothing of an earlier trial is left in it.
         condition: where things should lie.
         task: the instruction.
-        max_steps: control steps after which an unfinished trial is void, because the judge should have spoken.
+        max_steps: control steps after which an unfinished trial is void, because the judge should have
+            spoken.
         commands: correction between the policy's convention and the robot's driver, if one was found.
 
     Returns:
-        The outcome, and the trial as an episode. A fault of the robot makes it a void with the reason, not a failure.
+        The outcome, and the trial as an episode. A fault of the robot makes it a void with the reason, not a
+        failure.
     """
     log = _Log()
     require_executable(policy, executor)
@@ -89,7 +102,9 @@ def run_trial(
             sent = execution.act(step)
             if not np.isfinite(sent.action).all():
                 # The policy's own fault, so a failure; a void would flatter it. Nothing is sent.
-                return Outcome.failure("not_finite"), log.episode(Outcome.failure("not_finite"), task, measured)
+                return Outcome.failure("not_finite"), log.episode(
+                    Outcome.failure("not_finite"), task, measured
+                )
             command = sent.action if commands is None else commands.apply(sent.action)
             log.row(seen, command, robot.act(command), sent.age)
             outcome = robot.verdict()
@@ -104,12 +119,18 @@ def run_trial(
 
 
 def run_replay(
-    robot: Robot, actions: NDArray[np.float32], condition: InitialCondition, *, task: str, commands: CommandMap | None = None
+    robot: Robot,
+    actions: NDArray[np.float32],
+    condition: InitialCondition,
+    *,
+    task: str,
+    commands: CommandMap | None = None,
 ) -> tuple[Outcome, Episode | None]:
     """Send logged actions open loop from the logged initial condition and record what the robot does.
 
-    The policy plays no part, so what differs from the log is convention, plant or placement. It ends with the judge's verdict: a robot
-    may succeed some steps sooner than its log, and what it does after that is nothing to compare.
+    The policy plays no part, so what differs from the log is convention, plant or placement. It ends with the
+    judge's verdict: a robot may succeed some steps sooner than its log, and what it does after that is
+    nothing to compare.
 
     Args:
         robot: anything that can be driven.

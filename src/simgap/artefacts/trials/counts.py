@@ -69,8 +69,20 @@ def count_columns(table: TextTable) -> tuple[str | None, str | None, str | None]
     n = next((by_key[name] for name in COUNTS_N if name in by_key and _whole(table, by_key[name])), None)
     if n is None or max(as_number(c) for c in table.column(n) if not is_missing(c)) <= 1:
         return None
-    k = next((by_key[name] for name in COUNTS_K if name in by_key and by_key[name] != n and _numbers(table, by_key[name])), None)
-    if k is None and (said := by_key.get("success")) is not None and _whole(table, said) and max(table.numbers(said)) > 1:
+    k = next(
+        (
+            by_key[name]
+            for name in COUNTS_K
+            if name in by_key and by_key[name] != n and _numbers(table, by_key[name])
+        ),
+        None,
+    )
+    if (
+        k is None
+        and (said := by_key.get("success")) is not None
+        and _whole(table, said)
+        and max(table.numbers(said)) > 1
+    ):
         k = said
     if k is not None:
         return k, n, None
@@ -86,21 +98,43 @@ def counts_of(table: TextTable) -> list[Count]:
     k, n, ratio = columns
     by_key = {key(c): c for c in reversed(table.columns)}
     void = next((by_key[name] for name in COUNTS_VOID if name in by_key), None)
-    rate = next((by_key[name] for name in RATES if name in by_key and by_key[name] not in (k, ratio) and _rates(table, by_key[name])), None)
+    rate = next(
+        (
+            by_key[name]
+            for name in RATES
+            if name in by_key and by_key[name] not in (k, ratio) and _rates(table, by_key[name])
+        ),
+        None,
+    )
     names = [_name(table, row, {k, n, ratio, void, rate}) for row in table.rows]
     rows = []
     for number, name in enumerate(names):
-        cell = {c: table.rows[number][table.columns.index(c)] for c in (k, n, ratio, void, rate) if c is not None}
+        cell = {
+            c: table.rows[number][table.columns.index(c)] for c in (k, n, ratio, void, rate) if c is not None
+        }
         match = _OF.fullmatch(cell[ratio].strip()) if ratio is not None else None
         good = _count(match[1] if match else cell[k] if k is not None else "")
         total = _count(match[2] if match else cell[n] if n is not None else "")
         printed = _fraction(cell[rate]) if rate is not None else None
-        if good != good and printed is not None and total == total and abs(printed * total - round(printed * total)) < 0.051:
+        if (
+            good != good
+            and printed is not None
+            and total == total
+            and abs(printed * total - round(printed * total)) < 0.051
+        ):
             good = float(round(printed * total))  # a rate rounded to whole percents gives one count, or none
         voided = _count(cell[void]) if void is not None else 0.0
         missing = int(voided) if voided == voided else 0
         missing = int(voided) if voided == voided else 0
-        rows.append(Count(name=name, good=good if good == good else None, n=int(total) if total == total else None, void=missing, rate=printed))
+        rows.append(
+            Count(
+                name=name,
+                good=good if good == good else None,
+                n=int(total) if total == total else None,
+                void=missing,
+                rate=printed,
+            )
+        )
     return _marked(table, rows)
 
 
@@ -116,13 +150,23 @@ def _marked(table: TextTable, rows: list[Count]) -> list[Count]:
     marked = []
     for row, cells in zip(rows, table.rows, strict=True):
         named = any(c.strip().lower() in TOTALS for c in cells[:3])
-        adds = len(whole) > 2 and row.good is not None and row.n is not None and abs(2 * row.good - sums[0]) < 1e-9 and 2 * row.n == sums[1]
+        adds = (
+            len(whole) > 2
+            and row.good is not None
+            and row.n is not None
+            and abs(2 * row.good - sums[0]) < 1e-9
+            and 2 * row.n == sums[1]
+        )
         marked.append(replace(row, is_total=named or adds))
     return marked
 
 
 def _name(table: TextTable, row: tuple[str, ...], counted: set[str | None]) -> str:
-    words = [c.strip() for name, c in zip(table.columns, row, strict=True) if name not in counted and "note" not in key(name) and not is_missing(c)]
+    words = [
+        c.strip()
+        for name, c in zip(table.columns, row, strict=True)
+        if name not in counted and "note" not in key(name) and not is_missing(c)
+    ]
     text = [w for w in words if as_number(w) != as_number(w)]
     return " / ".join(text[:3]) or (words[0] if words else "all")
 
@@ -145,16 +189,23 @@ def _numbers(table: TextTable, column: str) -> bool:
 
 
 def _whole(table: TextTable, column: str) -> bool:
-    return table.is_numeric(column) and all(v.is_integer() and v >= 0 for c in table.column(column) if (v := as_number(c)) == v)
+    return table.is_numeric(column) and all(
+        v.is_integer() and v >= 0 for c in table.column(column) if (v := as_number(c)) == v
+    )
 
 
 def _rates(table: TextTable, column: str) -> bool:
     said = [c for c in table.column(column) if not is_missing(c)]
     values = [_fraction(c) for c in said]
-    is_binary = key(column) == "success" and set(values) <= {0.0, 0.5, 1.0} and not any("%" in c for c in said)
+    is_binary = (
+        key(column) == "success" and set(values) <= {0.0, 0.5, 1.0} and not any("%" in c for c in said)
+    )
     return bool(said) and not is_binary and all(v is not None and 0 <= v <= 1 for v in values)
 
 
 def to_json(rows: list[Count]) -> list[dict[str, Any]]:
     """Return plain JSON values."""
-    return [{"name": r.name, "success": r.good, "n": r.n, "void": r.void, "rate": r.rate, "is_total": r.is_total} for r in rows]
+    return [
+        {"name": r.name, "success": r.good, "n": r.n, "void": r.void, "rate": r.rate, "is_total": r.is_total}
+        for r in rows
+    ]

@@ -40,18 +40,31 @@ def describe_metadata(trials: TrialTable) -> dict[str, Any]:
     values = values[np.isfinite(values).all(axis=1)]
     if len(values):
         reach = float(np.abs(values).max())
-        facts["initial_state"] = {"joints": joints, "n": len(values), "largest": reach, "unit": "rad" if reach < 2 * np.pi else "not decidable"}
+        facts["initial_state"] = {
+            "joints": joints,
+            "n": len(values),
+            "largest": reach,
+            "unit": "rad" if reach < 2 * np.pi else "not decidable",
+        }
         facts["initial_state"]["spread"] = values.std(axis=0).tolist()
     offsets = _offsets(table)
     if offsets is not None:
-        facts["clock_regimes"] = [{"n": len(r), "from_ns": float(r.min()), "to_ns": float(r.max())} for r in _regimes(offsets)]
-    facts["paths_not_here"] = [c for c in table.columns if re.search(r"_path$", c) and not any((table.path.parent / p).exists() for p in table.column(c)[:20])]
+        facts["clock_regimes"] = [
+            {"n": len(r), "from_ns": float(r.min()), "to_ns": float(r.max())} for r in _regimes(offsets)
+        ]
+    facts["paths_not_here"] = [
+        c
+        for c in table.columns
+        if re.search(r"_path$", c) and not any((table.path.parent / p).exists() for p in table.column(c)[:20])
+    ]
     return facts
 
 
 def _markers(table: TextTable) -> dict[str, int]:
     cells = [c for row in table.rows for c in row]
-    return {name: n for name, pattern in _MARKERS.items() if (n := sum(bool(pattern.search(c)) for c in cells))}
+    return {
+        name: n for name, pattern in _MARKERS.items() if (n := sum(bool(pattern.search(c)) for c in cells))
+    }
 
 
 def _clocks(table: TextTable) -> dict[str, str]:
@@ -110,11 +123,30 @@ def check_metadata(tables: Sequence[TrialTable]) -> list[DataFinding]:
         facts, name = describe_metadata(trials), trials.table.path.name
         found += [*_confounded(name, facts), *_two_clocks(name, facts)]
         if facts["markers"]:
-            text = f"{name}: cells hold markers that are no values: {listed([f'{k} {n} times' for k, n in facts['markers'].items()])}"
-            found.append(_note("literal_markers", text, "read <missing> as missing and drop the prefix; neither is a name of something", facts["markers"]))
+            text = (
+                f"{name}: cells hold markers that are no values:"
+                f" {listed([f'{k} {n} times' for k, n in facts['markers'].items()])}"
+            )
+            found.append(
+                _note(
+                    "literal_markers",
+                    text,
+                    "read <missing> as missing and drop the prefix; neither is a name of something",
+                    facts["markers"],
+                )
+            )
         if facts["paths_not_here"]:
-            text = f"{name}: {listed(facts['paths_not_here'])} name files of another release that are not here"
-            found.append(_note("paths_not_here", text, "fetch the release if the rollouts themselves are needed", {"columns": facts["paths_not_here"]}))
+            text = (
+                f"{name}: {listed(facts['paths_not_here'])} name files of another release that are not here"
+            )
+            found.append(
+                _note(
+                    "paths_not_here",
+                    text,
+                    "fetch the release if the rollouts themselves are needed",
+                    {"columns": facts["paths_not_here"]},
+                )
+            )
     return found
 
 
@@ -133,10 +165,21 @@ def apart_by_day(name: str, trials: TrialTable) -> list[DataFinding]:
     if any(before[1] >= after[0] for before, after in pairwise(spans)):
         return []
     parts = [f"{arm} {first} to {last}" if first != last else f"{arm} {first}" for first, last, arm in spans]
-    text = f"{name}: arms ran on different days: {listed(parts, 6)}; what else changed between the days is in their difference"
+    text = (
+        f"{name}: arms ran on different days: {listed(parts, 6)}; what else changed between the days is in"
+        " their difference"
+    )
     remedy = "run the arms in turns on each day, or say the days beside the comparison"
     numbers = {arm: [first, last] for first, last, arm in spans}
-    return [DataFinding(code="arm_confounded_with_date", severity=Severity.WARNING, sentence=text, remedy=remedy, numbers=numbers)]
+    return [
+        DataFinding(
+            code="arm_confounded_with_date",
+            severity=Severity.WARNING,
+            sentence=text,
+            remedy=remedy,
+            numbers=numbers,
+        )
+    ]
 
 
 def _note(code: str, sentence: str, remedy: str, numbers: dict[str, Any]) -> DataFinding:
@@ -156,8 +199,10 @@ def _confounded(name: str, facts: dict[str, Any]) -> list[DataFinding]:
         DataFinding(
             code="arm_confounded_with_date",
             severity=Severity.WARNING,
-            sentence=f"{name}: arms ran on different days: {listed(parts, 6)}; on {dates['days_without_some_arm']} of {dates['days']} days an arm is absent: "
-            "a pooled comparison mixes dates",
+            sentence=(
+                f"{name}: arms ran on different days: {listed(parts, 6)}; on {dates['days_without_some_arm']}"
+                f" of {dates['days']} days an arm is absent: a pooled comparison mixes dates"
+            ),
             remedy="compare within days on which both arms ran, or block by day",
             numbers=dates,
         )
@@ -168,12 +213,20 @@ def _two_clocks(name: str, facts: dict[str, Any]) -> list[DataFinding]:
     found = []
     if len(set(facts["clocks"].values())) > 1:
         parts = [f"{c} ({k})" for c, k in facts["clocks"].items()]
-        found.append(_note("two_clocks", f"{name}: two clocks side by side: {listed(parts)}", "never subtract one from the other", facts["clocks"]))
+        found.append(
+            _note(
+                "two_clocks",
+                f"{name}: two clocks side by side: {listed(parts)}",
+                "never subtract one from the other",
+                facts["clocks"],
+            )
+        )
     regimes = facts.get("clock_regimes") or []
     if len(regimes) > 1:
         gap = regimes[1]["from_ns"] - regimes[0]["to_ns"]
         text = (
-            f"{name}: the offset between the clocks has {len(regimes)} regimes ({', '.join(str(r['n']) for r in regimes)} rollouts, {gap / 1e9:.0f} s apart): "
+            f"{name}: the offset between the clocks has {len(regimes)} regimes"
+            f" ({', '.join(str(r['n']) for r in regimes)} rollouts, {gap / 1e9:.0f} s apart): "
         )
         text += "the machine was restarted"
         found.append(_note("clock_regimes", text, "take the offset of the right start", {"regimes": regimes}))

@@ -13,7 +13,24 @@ from simgap.checks.data.report import DataFinding, Severity
 from simgap.statistics import PairedDifference, paired_difference
 
 _OLD = ("old", "baseline", "base", "before", "control", "reference", "ref", "v0", "previous")
-_NOT_OUTCOME = ("trial", "episode", "rollout", "run", "rep", "repeat", "time", "timestamp", "date", "duration", "id", "file", "path", "video", "notes", "note")
+_NOT_OUTCOME = (
+    "trial",
+    "episode",
+    "rollout",
+    "run",
+    "rep",
+    "repeat",
+    "time",
+    "timestamp",
+    "date",
+    "duration",
+    "id",
+    "file",
+    "path",
+    "video",
+    "notes",
+    "note",
+)
 _MOST_ARMS = 12
 
 
@@ -40,8 +57,22 @@ class Compared:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         c, d = self.found.counts, self.found.difference
-        document: dict[str, Any] = {"new": self.new, "old": self.old, "pairs": c.n, "both": c.n11, "only_new": c.n10, "only_old": c.n01, "neither": c.n00}
-        document |= {"dropped": c.dropped, "difference": d.point, "interval": [d.low, d.high], "method": d.method, "confidence": d.confidence}
+        document: dict[str, Any] = {
+            "new": self.new,
+            "old": self.old,
+            "pairs": c.n,
+            "both": c.n11,
+            "only_new": c.n10,
+            "only_old": c.n01,
+            "neither": c.n00,
+        }
+        document |= {
+            "dropped": c.dropped,
+            "difference": d.point,
+            "interval": [d.low, d.high],
+            "method": d.method,
+            "confidence": d.confidence,
+        }
         document |= {
             "p_value": self.found.p_value,
             "test": "exact McNemar",
@@ -51,7 +82,12 @@ class Compared:
         }
         if self.by_scene is not None:
             s = self.by_scene
-            document["by_scene"] = {"new_better": s.counts.n10, "old_better": s.counts.n01, "equal": s.counts.n11 + s.counts.n00, "p_value": s.p_value}
+            document["by_scene"] = {
+                "new_better": s.counts.n10,
+                "old_better": s.counts.n01,
+                "equal": s.counts.n11 + s.counts.n00,
+                "p_value": s.p_value,
+            }
         return document
 
 
@@ -62,7 +98,14 @@ def identical_starts(trials: TrialTable) -> list[int]:
         return []
     table = trials.table
     free = {c for c in table.columns if set(key(c).split("_")) & set(_NOT_OUTCOME) and c not in trials.starts}
-    rows = list(zip(trials.arms(), trials.said(), *(table.column(c) for c in table.columns if c not in free), strict=True))
+    rows = list(
+        zip(
+            trials.arms(),
+            trials.said(),
+            *(table.column(c) for c in table.columns if c not in free),
+            strict=True,
+        )
+    )
     seen, twice = set(), []
     for number, row in enumerate(rows):
         if row in seen and row[1] in (Said.SUCCESS, Said.FAILURE):
@@ -79,7 +122,9 @@ def comparisons(trials: TrialTable) -> list[Compared]:
     ends: dict[str, dict[str, Said]] = {a: {} for a in names}
     scene_of: dict[str, str] = {}
     repeated = False
-    rows = zip(trials.arms(), trials.keys(trials.starts), trials.keys(trials.scenes), trials.said(), strict=True)
+    rows = zip(
+        trials.arms(), trials.keys(trials.starts), trials.keys(trials.scenes), trials.said(), strict=True
+    )
     for number, (arm, start, scene, said) in enumerate(rows):
         if number in skip:
             continue
@@ -102,7 +147,9 @@ def _shared(new: str, old: str, ends: dict[str, dict[str, Said]]) -> list[str]:
     return shared if len(shared) > 1 and 2 * len(shared) >= min(len(ends[new]), len(ends[old])) else []
 
 
-def _compare(new: str, old: str, ends: dict[str, dict[str, Said]], scene_of: dict[str, str], *, comparisons: int) -> Compared:
+def _compare(
+    new: str, old: str, ends: dict[str, dict[str, Said]], scene_of: dict[str, str], *, comparisons: int
+) -> Compared:
     """Compare two arms at a level divided by the number of comparisons, so that all intervals hold together and agree with the adjusted p."""
     shared = _shared(new, old, ends)
     counts, kept = [0, 0, 0, 0], []
@@ -125,27 +172,57 @@ def _compare(new: str, old: str, ends: dict[str, dict[str, Said]], scene_of: dic
             sums[scene_of[start]] += (ends[new][start] is Said.SUCCESS) - (ends[old][start] is Said.SUCCESS)
         wins, losses = sum(v > 0 for v in sums.values()), sum(v < 0 for v in sums.values())
         by_scene = paired_difference(0, wins, losses, len(sums) - wins - losses)
-    return Compared(new=new, old=old, found=found, scenes=len(scenes), by_scene=by_scene, comparisons=comparisons)
+    return Compared(
+        new=new, old=old, found=found, scenes=len(scenes), by_scene=by_scene, comparisons=comparisons
+    )
 
 
 def pair_findings(name: str, trials: TrialTable, found: Sequence[Compared]) -> Iterator[DataFinding]:
     """Yield what has to be known about the pairs of a table."""
     twice = identical_starts(trials)
     if twice:
-        text = f"{name}: {len(twice)} rows repeat a trial of the same arm, seed and start with the same end; each start is counted once"
+        text = (
+            f"{name}: {len(twice)} rows repeat a trial of the same arm, seed and start with the same end;"
+            " each start is counted once"
+        )
         remedy = "draw new starts: the same seed run again is no further trial"
         rows = [r + 2 for r in twice]
-        yield DataFinding(code="identical_starts", severity=Severity.WARNING, sentence=text, remedy=remedy, numbers={"rows": rows})
+        yield DataFinding(
+            code="identical_starts",
+            severity=Severity.WARNING,
+            sentence=text,
+            remedy=remedy,
+            numbers={"rows": rows},
+        )
     for c in found:
         if c.by_scene is not None:
             s = c.by_scene
-            text = f"{name}: the {c.found.counts.n} pairs of {c.new} and {c.old} stand on {c.scenes} distinct scenes; counted by scene {c.new} is better on "
-            text += f"{s.counts.n10} and {c.old} on {s.counts.n01} (exact p = {s.p_value:.2g}), which is what holds if trials of one scene are alike"
+            text = (
+                f"{name}: the {c.found.counts.n} pairs of {c.new} and {c.old} stand on {c.scenes} distinct"
+                f" scenes; counted by scene {c.new} is better on "
+            )
+            text += (
+                f"{s.counts.n10} and {c.old} on {s.counts.n01} (exact p = {s.p_value:.2g}), which is what"
+                " holds if trials of one scene are alike"
+            )
             remedy = "use as many scenes as trials; the test over pairs takes them as independent"
-            yield DataFinding(code="scenes_repeat", severity=Severity.NOTE, sentence=text, remedy=remedy, numbers=c.to_json())
+            yield DataFinding(
+                code="scenes_repeat",
+                severity=Severity.NOTE,
+                sentence=text,
+                remedy=remedy,
+                numbers=c.to_json(),
+            )
         dropped = c.found.counts.dropped
         if dropped:
-            text = f"{name}: {dropped} trials of {c.new} or {c.old} have no counting partner on the same start and are left out of the pairs"
+            text = (
+                f"{name}: {dropped} trials of {c.new} or {c.old} have no counting partner on the same start"
+                " and are left out of the pairs"
+            )
             yield DataFinding(
-                code="pairs_dropped", severity=Severity.NOTE, sentence=text, remedy="run the missing partner, or say the number", numbers={"dropped": dropped}
+                code="pairs_dropped",
+                severity=Severity.NOTE,
+                sentence=text,
+                remedy="run the missing partner, or say the number",
+                numbers={"dropped": dropped},
             )

@@ -9,13 +9,44 @@ from enum import StrEnum
 
 from simgap.artefacts.tables import TextTable, as_number, is_missing
 from simgap.artefacts.trials.counts import count_columns
-from simgap.artefacts.trials.roles import ENDS, MODE, STAGE, STRATUM, TRIAL, Outcomes, arm_columns, find, outcomes_of, repeated_columns, start_columns
+from simgap.artefacts.trials.roles import (
+    ENDS,
+    MODE,
+    STAGE,
+    STRATUM,
+    TRIAL,
+    Outcomes,
+    arm_columns,
+    find,
+    outcomes_of,
+    repeated_columns,
+    start_columns,
+)
 from simgap.artefacts.trials.wide import ARM as WIDE_ARM
 from simgap.artefacts.trials.wide import FAILED, ROW, to_long, turned, unfolded
-from simgap.artefacts.trials.words import VOID, Said, ended_by_time, is_no_code, key, outcome_of, plain, yes_no
+from simgap.artefacts.trials.words import (
+    VOID,
+    Said,
+    ended_by_time,
+    is_no_code,
+    key,
+    outcome_of,
+    plain,
+    yes_no,
+)
 
 _VALID = ("valid", "is_valid", "reset_ok", "reset_success", "counts")
-_NOT_VALID = ("void", "is_void", "voided", "excluded", "invalid", "discarded", "aborted", "reset_failed", "reset_failure")
+_NOT_VALID = (
+    "void",
+    "is_void",
+    "voided",
+    "excluded",
+    "invalid",
+    "discarded",
+    "aborted",
+    "reset_failed",
+    "reset_failure",
+)
 
 
 class TableKind(StrEnum):
@@ -64,7 +95,10 @@ class TrialTable:
 
     def said(self) -> list[Said]:
         """Return what every row says of its outcome."""
-        texts = [self.table.column(c) if c else [""] * len(self.table.rows) for c in (self.success, self.stage, self.mode, self.ends)]
+        texts = [
+            self.table.column(c) if c else [""] * len(self.table.rows)
+            for c in (self.success, self.stage, self.mode, self.ends)
+        ]
         left_out = self._left_out()
         return [Said.VOID if out else self._row(*cells) for out, *cells in zip(left_out, *texts, strict=True)]
 
@@ -72,7 +106,9 @@ class TrialTable:
         """Return which rows a column of validity leaves out."""
         out = [False] * len(self.table.rows)
         for names, wrong in ((_VALID, False), (_NOT_VALID, True)):
-            for column in (c for c in self.table.columns if key(c) in names and c not in (self.success, self.mode)):
+            for column in (
+                c for c in self.table.columns if key(c) in names and c not in (self.success, self.mode)
+            ):
                 out = [o or yes_no(c) is wrong for o, c in zip(out, self.table.column(column), strict=True)]
         return out
 
@@ -93,7 +129,12 @@ class TrialTable:
         column = self.table.column(self.success or "")
         known = [outcome_of(c) for c in column]
         words = [c for c, k in zip(column, known, strict=True) if k is None]
-        return Said.SUCCESS in known and bool(words) and len(set(words)) <= max(8, len(words) // 2) and not any(as_number(w) == as_number(w) for w in words)
+        return (
+            Said.SUCCESS in known
+            and bool(words)
+            and len(set(words)) <= max(8, len(words) // 2)
+            and not any(as_number(w) == as_number(w) for w in words)
+        )
 
     def modes(self) -> list[str]:
         """Return the failure mode of every row in its plain form, empty where the row names none."""
@@ -101,21 +142,34 @@ class TrialTable:
         if column is None and self.ends is not None:
             column = self.ends
         if column is None and self.success is not None and self._has_words():
-            return ["" if outcome_of(c) is not None and not ended_by_time(c) else plain(c) for c in self.table.column(self.success)]
+            return [
+                "" if outcome_of(c) is not None and not ended_by_time(c) else plain(c)
+                for c in self.table.column(self.success)
+            ]
         if column is None:
             return [""] * len(self.table.rows)
-        return ["" if is_no_code(m) else "undecided" if re.search(r"\bor\b|\?", m, re.IGNORECASE) else plain(m) for m in self.table.column(column)]
+        return [
+            "" if is_no_code(m) else "undecided" if re.search(r"\bor\b|\?", m, re.IGNORECASE) else plain(m)
+            for m in self.table.column(column)
+        ]
 
     def arms(self) -> list[str]:
         """Return the arm of every row; one unnamed arm where there is no such column."""
         columns = self.arm_by or ((self.arm,) if self.arm else ())
         if not columns:
             return [self.unnamed] * len(self.table.rows)
-        return [" / ".join("(no name)" if is_missing(c) else c for c in cells) for cells in zip(*(self.table.column(c) for c in columns), strict=True)]
+        return [
+            " / ".join("(no name)" if is_missing(c) else c for c in cells)
+            for cells in zip(*(self.table.column(c) for c in columns), strict=True)
+        ]
 
     def keys(self, columns: Sequence[str]) -> list[str]:
         """Return one key a row over some columns."""
-        return [" / ".join(cells) for cells in zip(*(self.table.column(c) for c in columns), strict=True)] if columns else [""] * len(self.table.rows)
+        return (
+            [" / ".join(cells) for cells in zip(*(self.table.column(c) for c in columns), strict=True)]
+            if columns
+            else [""] * len(self.table.rows)
+        )
 
 
 def read_trials(table: TextTable) -> TrialTable | None:
@@ -129,7 +183,15 @@ def read_trials(table: TextTable) -> TrialTable | None:
         long, wide = to_long(table, outcomes.arms)
         starts, scenes = start_columns(table)
         found = _named(long, Outcomes(main="success", parts=outcomes.parts), TableKind.TRIALS)
-        return replace(found, arm=WIDE_ARM, arm_by=(WIDE_ARM,), trial=None, wide=wide, starts=(ROW,), scenes=scenes or starts)
+        return replace(
+            found,
+            arm=WIDE_ARM,
+            arm_by=(WIDE_ARM,),
+            trial=None,
+            wide=wide,
+            starts=(ROW,),
+            scenes=scenes or starts,
+        )
     stage, trial, by = find(table, STAGE), find(table, TRIAL), arm_columns(table)
     if count_columns(table) is not None:
         kind = TableKind.AGGREGATE
@@ -141,7 +203,11 @@ def read_trials(table: TextTable) -> TrialTable | None:
         said = [c for c in table.column(outcomes.main or stage or "") if not is_missing(c)]
         kind = TableKind.TRIALS if said else TableKind.TEMPLATE
     found = _named(table, outcomes, kind)
-    return replace(found, success_stage=_success_stage(found)) if kind is TableKind.TRIALS and found.success is None else found
+    return (
+        replace(found, success_stage=_success_stage(found))
+        if kind is TableKind.TRIALS and found.success is None
+        else found
+    )
 
 
 def _named(table: TextTable, outcomes: Outcomes, kind: TableKind) -> TrialTable:
@@ -188,11 +254,25 @@ def other_answers(found: TrialTable) -> dict[str, list[bool | None]]:
             if None not in said_failed:
                 answers[name] = [not failed for failed in said_failed]
     for name in found.table.columns:
-        if name in (found.success, found.trial, found.mode, found.ends) or name in (*found.strata, *found.arm_by, *found.parts, *answers, ROW):
+        if name in (found.success, found.trial, found.mode, found.ends) or name in (
+            *found.strata,
+            *found.arm_by,
+            *found.parts,
+            *answers,
+            ROW,
+        ):
             continue
         column = [yes_no(c) for c in found.table.column(name)]
-        both = [(a, s is Said.SUCCESS) for a, s in zip(column, said, strict=True) if a is not None and s in (Said.SUCCESS, Said.FAILURE)]
-        if len(both) >= max(4, 0.9 * len(said)) and 0 < sum(a for a, _ in both) < len(both) and sum(a == s for a, s in both) >= 0.9 * len(both):
+        both = [
+            (a, s is Said.SUCCESS)
+            for a, s in zip(column, said, strict=True)
+            if a is not None and s in (Said.SUCCESS, Said.FAILURE)
+        ]
+        if (
+            len(both) >= max(4, 0.9 * len(said))
+            and 0 < sum(a for a, _ in both) < len(both)
+            and sum(a == s for a, s in both) >= 0.9 * len(both)
+        ):
             answers[name] = column
     return answers
 
@@ -212,7 +292,9 @@ def units_in(cell: str) -> set[str]:
 
 def bare_numbers(cell: str) -> bool:
     """Return whether a cell of text holds a number without a unit."""
-    return bool(re.search(r"[-+]\d+(?:\.\d+)?(?![\d.]*\s?(?:°|deg|px|mm|cm|ms|s\b|%|Hz))", cell)) and not re.fullmatch(r"[-+]?\d+(\.\d+)?", cell)
+    return bool(
+        re.search(r"[-+]\d+(?:\.\d+)?(?![\d.]*\s?(?:°|deg|px|mm|cm|ms|s\b|%|Hz))", cell)
+    ) and not re.fullmatch(r"[-+]?\d+(\.\d+)?", cell)
 
 
 def numeric_range(table: TextTable, column: str) -> tuple[float, float] | None:

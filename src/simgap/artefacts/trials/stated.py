@@ -11,11 +11,40 @@ from simgap.checks.data.report import DataFinding, Severity, listed
 from simgap.errors import DataError
 from simgap.provenance import read_json
 
-_TRIALS = ("n_trials", "num_trials", "n_episodes", "num_episodes", "total_trials", "total_episodes", "n_rollouts", "num_rollouts")
-_SUCCESSES = ("n_success", "n_successes", "num_success", "num_successes", "total_success", "total_successes", "success_count")
+_TRIALS = (
+    "n_trials",
+    "num_trials",
+    "n_episodes",
+    "num_episodes",
+    "total_trials",
+    "total_episodes",
+    "n_rollouts",
+    "num_rollouts",
+)
+_SUCCESSES = (
+    "n_success",
+    "n_successes",
+    "num_success",
+    "num_successes",
+    "total_success",
+    "total_successes",
+    "success_count",
+)
 _RATES = ("success_rate", "mean_success", "avg_success", "average_success")
 _PERCENT = ("pc_success", "success_percent", "success_pct")
-_PLACES = ("aggregated", "overall", "summary", "totals", "total", "metrics", "stats", "statistics", "config", "meta", "metadata")
+_PLACES = (
+    "aggregated",
+    "overall",
+    "summary",
+    "totals",
+    "total",
+    "metrics",
+    "stats",
+    "statistics",
+    "config",
+    "meta",
+    "metadata",
+)
 
 
 def stated_totals(name: str, trials: TrialTable) -> Iterator[DataFinding]:
@@ -28,7 +57,10 @@ def stated_totals(name: str, trials: TrialTable) -> Iterator[DataFinding]:
         return
     stated = dict(_stated(document))
     said = trials.said()
-    good, n = sum(s is Said.SUCCESS for s in said), sum(s in (Said.SUCCESS, Said.FAILURE, Said.PARTIAL) for s in said)
+    good, n = (
+        sum(s is Said.SUCCESS for s in said),
+        sum(s in (Said.SUCCESS, Said.FAILURE, Said.PARTIAL) for s in said),
+    )
     wrong: dict[str, tuple[float, float]] = {}
     for place, value in stated.items():
         word = key(place.rpartition(".")[2])
@@ -58,7 +90,12 @@ def _stated(document: Any) -> Iterator[tuple[str, float]]:
         return
     known = (*_TRIALS, *_SUCCESSES, *_RATES, *_PERCENT)
     for name, value in document.items():
-        if key(str(name)) in known and isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+        if (
+            key(str(name)) in known
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and value == value
+        ):
             yield str(name), float(value)
         elif key(str(name)) in _PLACES and isinstance(value, Mapping):
             for inner, number in _stated(value):

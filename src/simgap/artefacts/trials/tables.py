@@ -33,7 +33,9 @@ def is_trial_table(table: TextTable) -> bool:
     return read_trials(table) is not None
 
 
-def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[str, str] | None = None) -> DataReport:
+def check_trial_tables(
+    root: Path, tables: Sequence[TextTable], unread: Mapping[str, str] | None = None
+) -> DataReport:
     """Check the tables of a folder of trial logs, and the JSON files beside them.
 
     Args:
@@ -44,7 +46,10 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
     names = {str(t.path.relative_to(root)) if t.path != root else t.path.name: t for t in tables}
     found = {name: trials for name, t in names.items() if (trials := read_trials(t)) is not None}
     if sum(t.kind is TableKind.TRIALS and not t.arm_by for t in found.values()) > 1:
-        found = {n: t if t.arm_by else replace(t, unnamed=Path(n).with_suffix("").as_posix()) for n, t in found.items()}
+        found = {
+            n: t if t.arm_by else replace(t, unnamed=Path(n).with_suffix("").as_posix())
+            for n, t in found.items()
+        }
     found, copies = _without_copies(found)
     findings: list[DataFinding] = [*copies, *not_read([n for n in names if n not in found], unread or {})]
     documents: dict[str, Any] = {}
@@ -56,7 +61,11 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
         findings += judge_table(name, trials)
         if trials.kind is TableKind.TRIALS:
             pairs = comparisons(trials)
-            findings += [*pair_findings(name, trials, pairs), *stated_totals(name, trials), *apart_by_day(name, trials)]
+            findings += [
+                *pair_findings(name, trials, pairs),
+                *stated_totals(name, trials),
+                *apart_by_day(name, trials),
+            ]
             compared |= {name: [c.to_json() for c in pairs]} if pairs else {}
     metadata = [t for t in found.values() if t.kind is TableKind.METADATA]
     findings += check_metadata(metadata)
@@ -69,8 +78,12 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
         layout={"what": "trial_logs", "tables": {n: str(t.kind) for n, t in found.items()}, "cameras": {}},
         counts={
             "tables": len(found),
-            "trials": {kind: sum(len(t.table.rows) for t in found.values() if t.kind is kind) for kind in TableKind},
-            "outcomes": dict(Counter(str(s) for t in found.values() if t.kind is TableKind.TRIALS for s in t.said())),
+            "trials": {
+                kind: sum(len(t.table.rows) for t in found.values() if t.kind is kind) for kind in TableKind
+            },
+            "outcomes": dict(
+                Counter(str(s) for t in found.values() if t.kind is TableKind.TRIALS for s in t.said())
+            ),
         },
         measurements={"tables": documents, "arms": arms, "comparisons": compared, "files_beside": beside},
         findings=by_severity([*findings, *beside_findings]),
@@ -80,11 +93,17 @@ def check_trial_tables(root: Path, tables: Sequence[TextTable], unread: Mapping[
 
 def _without_copies(tables: dict[str, TrialTable]) -> tuple[dict[str, TrialTable], list[DataFinding]]:
     """Leave out tables of trials whose rows are all in another one: a copy, or an earlier export of a log that grew."""
-    sets = {n: set(t.table.rows) for n, t in tables.items() if t.kind is TableKind.TRIALS and _tells_rows_apart(t)}
+    sets = {
+        n: set(t.table.rows) for n, t in tables.items() if t.kind is TableKind.TRIALS and _tells_rows_apart(t)
+    }
     inside: dict[str, str] = {}
     for name, rows in sets.items():
         for other, more in sets.items():
-            alike = other != name and other not in inside and tables[other].table.columns == tables[name].table.columns
+            alike = (
+                other != name
+                and other not in inside
+                and tables[other].table.columns == tables[name].table.columns
+            )
             if alike and len(rows) > 2 and rows <= more and name not in inside:
                 inside[name] = other
     findings = [
@@ -112,7 +131,9 @@ def _arms(tables: Sequence[TrialTable]) -> dict[str, Any]:
     for trials in tables:
         if trials.kind is TableKind.TRIALS:
             skip = set(identical_starts(trials))
-            for row, (arm, said, mode) in enumerate(zip(trials.arms(), trials.said(), trials.modes(), strict=True)):
+            for row, (arm, said, mode) in enumerate(
+                zip(trials.arms(), trials.said(), trials.modes(), strict=True)
+            ):
                 if row in skip:
                     continue
                 counts.setdefault(arm, Counter())[str(said)] += 1
@@ -140,7 +161,13 @@ def _describe(trials: TrialTable) -> dict[str, Any]:
         "strata": list(trials.strata),
         "trial": trials.trial,
     }
-    roles |= {"others": list(trials.others), "parts": list(trials.parts), "ends": trials.ends, "starts": list(trials.starts), "scenes": list(trials.scenes)}
+    roles |= {
+        "others": list(trials.others),
+        "parts": list(trials.parts),
+        "ends": trials.ends,
+        "starts": list(trials.starts),
+        "scenes": list(trials.scenes),
+    }
     facts: dict[str, Any] = {
         "kind": str(trials.kind),
         "rows": len(table.rows),
@@ -162,7 +189,9 @@ def _describe(trials: TrialTable) -> dict[str, Any]:
         facts.setdefault("strata", {})[name] = {k: _rate(c) for k, c in rows.items()}
     if (block := table.find("block")) is not None:
         order = dict(zip(table.column(block), trials.arms(), strict=True))
-        facts["blocks"] = {b: [a for a, k in zip(trials.arms(), table.column(block), strict=True) if k == b] for b in order}
+        facts["blocks"] = {
+            b: [a for a, k in zip(trials.arms(), table.column(block), strict=True) if k == b] for b in order
+        }
     facts["numbers"] = {c: numeric_range(table, c) for c in table.columns if table.is_numeric(c)}
     return facts
 
@@ -171,7 +200,12 @@ def _aggregate(trials: TrialTable) -> dict[str, Any]:
     rows = counts_of(trials.table)
     conditions: dict[str, dict[str, Any]] = {}
     for row in (r for r in rows if not r.is_total):
-        if row.good is None or row.n is None or not float(row.good).is_integer() or not 0 <= row.good <= row.n:
+        if (
+            row.good is None
+            or row.n is None
+            or not float(row.good).is_integer()
+            or not 0 <= row.good <= row.n
+        ):
             continue  # named in a finding
         name = row.name if row.name not in conditions else f"{row.name} ({len(conditions) + 1})"
         conditions[name] = _rate(Counter(success=int(row.good), failure=row.n - int(row.good), void=row.void))
@@ -201,6 +235,9 @@ def _no_outcomes(tables: Sequence[TrialTable]) -> DataFinding:
     return DataFinding(
         code="no_outcome_per_trial",
         severity=Severity.WARNING,
-        sentence=f"no table holds the outcome of each trial (tables are: {', '.join(kinds)}): order, failure modes and pairing cannot be checked",
+        sentence=(
+            f"no table holds the outcome of each trial (tables are: {', '.join(kinds)}): order, failure modes"
+            " and pairing cannot be checked"
+        ),
         remedy="log one row a trial; `simgap trial` does",
     )

@@ -16,9 +16,16 @@ def unfolded(table: TextTable, repeated: tuple[str, ...]) -> TextTable:
     """Return a table of repeated trials side by side with one row for each trial; blank cells are trials that were not run."""
     at = {c: k for k, c in enumerate(table.columns)}
     common = [c for c in table.columns if c not in repeated]
-    rows = [(*(row[at[c]] for c in common), name, row[at[name]]) for row in table.rows for name in repeated if row[at[name]].strip()]
+    rows = [
+        (*(row[at[c]] for c in common), name, row[at[name]])
+        for row in table.rows
+        for name in repeated
+        if row[at[name]].strip()
+    ]
     note = f"columns {repeated[0]} to {repeated[-1]} hold repeated trials of their row"
-    return replace(table, columns=(*common, "repeat", "success"), rows=tuple(rows), notes=(*table.notes, note))
+    return replace(
+        table, columns=(*common, "repeat", "success"), rows=tuple(rows), notes=(*table.notes, note)
+    )
 
 
 FAILED = ("failed", "fail", "is_failed", "is_fail", "is_failure", "failure", "task_failed", "has_failed")
@@ -30,13 +37,23 @@ def turned(table: TextTable) -> TextTable:
     if column is None:
         return table
     said = [yes_no(c) for c in table.column(column)]
-    if not said or any(s is None and not is_missing(c) for s, c in zip(said, table.column(column), strict=True)):
+    if not said or any(
+        s is None and not is_missing(c) for s, c in zip(said, table.column(column), strict=True)
+    ):
         return table
     words = {True: "0", False: "1", None: ""}
     at = table.columns.index(column)
     columns = [c for c in table.columns if c != column]
-    rows = tuple((*(v for k, v in enumerate(row) if k != at), words[s]) for row, s in zip(table.rows, said, strict=True))
-    return replace(table, columns=(*columns, "success"), rows=rows, notes=(*table.notes, f"{column} says which trials failed, the rest are successes"))
+    rows = tuple(
+        (*(v for k, v in enumerate(row) if k != at), words[s])
+        for row, s in zip(table.rows, said, strict=True)
+    )
+    return replace(
+        table,
+        columns=(*columns, "success"),
+        rows=rows,
+        notes=(*table.notes, f"{column} says which trials failed, the rest are successes"),
+    )
 
 
 def to_long(table: TextTable, arms: tuple[tuple[str, str], ...]) -> tuple[TextTable, dict[str, list[str]]]:
@@ -51,7 +68,13 @@ def to_long(table: TextTable, arms: tuple[tuple[str, str], ...]) -> tuple[TextTa
     for column in table.columns:
         words = key(column)
         for arm, _ in arms:
-            base = words.removeprefix(f"{arm}_") if words.startswith(f"{arm}_") else words.removesuffix(f"_{arm}") if words.endswith(f"_{arm}") else ""
+            base = (
+                words.removeprefix(f"{arm}_")
+                if words.startswith(f"{arm}_")
+                else words.removesuffix(f"_{arm}")
+                if words.endswith(f"_{arm}")
+                else ""
+            )
             if base and column not in taken:
                 own[arm][base] = column
                 taken.add(column)

@@ -69,9 +69,41 @@ _NO: tuple[str, ...] = (
     "❌",
 )
 _NO = (*_NO, "0%", "0 %", "timeout", "time_limit", "time limit", "timed out")
-_PARTIAL = ("0.5", ".5", "1/2", "½", "half", "partial", "partial success", "partially", "semi", "50%", "50 %", "partiel")
-_UNKNOWN = ("?", "??", "unknown", "unclear", "unsure", "undecided", "maybe", "tbd", "todo", "pending", "skipped", "skip", "not run", "x?")
-VOID = re.compile(r"\b(infra\w*|void|voided|aborted|abort|invalid|excluded|discarded|scrapped|reset[ _-]?(fail\w*|error))\b", re.IGNORECASE)
+_PARTIAL = (
+    "0.5",
+    ".5",
+    "1/2",
+    "½",
+    "half",
+    "partial",
+    "partial success",
+    "partially",
+    "semi",
+    "50%",
+    "50 %",
+    "partiel",
+)
+_UNKNOWN = (
+    "?",
+    "??",
+    "unknown",
+    "unclear",
+    "unsure",
+    "undecided",
+    "maybe",
+    "tbd",
+    "todo",
+    "pending",
+    "skipped",
+    "skip",
+    "not run",
+    "x?",
+)
+VOID = re.compile(
+    r"\b(infra\w*|void|voided|aborted|abort|invalid|excluded|discarded|scrapped|reset["
+    r" _-]?(fail\w*|error))\b",
+    re.IGNORECASE,
+)
 _NO_CODE: tuple[str, ...] = (
     "success",
     "successful",
@@ -93,8 +125,31 @@ _NO_CODE: tuple[str, ...] = (
     "passed",
     "done",
 )
-_NO_CODE = (*_NO_CODE, "nil", "null", "aucun", "keine", "kein", "completed", "goal", "goal_reached", "s", "nan", "")
-_TIME = ("timeout", "time_limit", "time limit", "timed out", "time-out", "max_steps", "max steps", "horizon", "truncated")
+_NO_CODE = (
+    *_NO_CODE,
+    "nil",
+    "null",
+    "aucun",
+    "keine",
+    "kein",
+    "completed",
+    "goal",
+    "goal_reached",
+    "s",
+    "nan",
+    "",
+)
+_TIME = (
+    "timeout",
+    "time_limit",
+    "time limit",
+    "timed out",
+    "time-out",
+    "max_steps",
+    "max steps",
+    "horizon",
+    "truncated",
+)
 
 
 class Said(StrEnum):
@@ -110,7 +165,9 @@ class Said(StrEnum):
 
 def key(name: str) -> str:
     """Return a column's name in its plain form: small letters without accents, words joined by ``_``, brackets left out."""
-    plain = unicodedata.normalize("NFKD", re.sub(r"[\[(].*?[\])]", " ", name)).encode("ascii", "ignore").decode()
+    plain = (
+        unicodedata.normalize("NFKD", re.sub(r"[\[(].*?[\])]", " ", name)).encode("ascii", "ignore").decode()
+    )
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain)
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
 

@@ -42,8 +42,8 @@ def check_data(path: Path | str | Dataset, progress: Callable[[int, int], None] 
         progress: called with ``(pictures decoded, pictures)`` where pictures are stored one by one.
 
     Raises:
-        DataError: the folder is no dataset that can be read (missing, empty or truncated files, Git LFS pointers, NaN, unknown
-            version); one line that names the file or the place.
+        DataError: the folder is no dataset that can be read (missing, empty or truncated files, Git LFS
+            pointers, NaN, unknown version); one line that names the file or the place.
     """
     dataset = path if isinstance(path, Dataset) else open_dataset(path)
     pooled = pool(dataset)
@@ -88,15 +88,30 @@ def _made_up() -> DataFinding:
     return DataFinding(
         code="state_is_previous_action",
         severity=Severity.NOTE,
-        sentence="the state is the command of the frame before, as a conversion was asked to write it where nothing was measured",
-        remedy="nothing to do; how the robot follows its commands cannot be read from it, and was not checked",
+        sentence=(
+            "the state is the command of the frame before, as a conversion was asked to write it where"
+            " nothing was measured"
+        ),
+        remedy=(
+            "nothing to do; how the robot follows its commands cannot be read from it, and was not checked"
+        ),
     )
 
 
 def _once(findings: list[DataFinding]) -> list[DataFinding]:
     """Drop the coarse look at a freeze where the exact one has named every one of its episodes."""
-    exact = {f"{camera} in episode {e}" for f in findings if f.code == "feed_freezes" for camera, episodes in f.numbers.items() for e in episodes}
-    return [f for f in findings if f.code not in ("frozen_segment", "nearly_frozen") or not set(f.numbers["segments"]) <= exact]
+    exact = {
+        f"{camera} in episode {e}"
+        for f in findings
+        if f.code == "feed_freezes"
+        for camera, episodes in f.numbers.items()
+        for e in episodes
+    }
+    return [
+        f
+        for f in findings
+        if f.code not in ("frozen_segment", "nearly_frozen") or not set(f.numbers["segments"]) <= exact
+    ]
 
 
 def describe_data(path: Path | str | Dataset) -> dict[str, Any]:
@@ -118,7 +133,9 @@ def describe_data(path: Path | str | Dataset) -> dict[str, Any]:
         **_layout(dataset),
         "episodes": dataset.n_episodes,
         "frames": dataset.n_frames,
-        "length": {"min": lengths[0], "median": lengths[len(lengths) // 2], "max": lengths[-1]} if lengths else None,
+        "length": (
+            {"min": lengths[0], "median": lengths[len(lengths) // 2], "max": lengths[-1]} if lengths else None
+        ),
         "tasks": tasks,
         "outcomes": outcomes,
         "action_spec": dataset.spec.action_spec.to_json(),

@@ -118,13 +118,22 @@ def pool(dataset: Dataset) -> Pooled:
             everything[entry.index] = dataset.columns(entry.index)
             size += sum(values.nbytes for values in everything[entry.index].values())
             if size > DATASET_BYTES:
-                raise DataError(f"{dataset.root} holds more than {DATASET_BYTES >> 20} MiB of numbers, more than a check holds at once; split the dataset")
+                raise DataError(
+                    f"{dataset.root} holds more than {DATASET_BYTES >> 20} MiB of numbers, more than a check"
+                    " holds at once; split the dataset"
+                )
     _require_alike(dataset, everything)
     for number, columns in everything.items():
         for key in (dataset.action_key, dataset.state_key):
             if key not in columns:
-                raise DataError(f"{dataset.entry(number).data} has no numeric column {key!r}; it has {sorted(columns)}; repair the file")
-    lengths = {e.index: len(everything[e.index][dataset.action_key]) if e.index in everything else 0 for e in dataset.entries}
+                raise DataError(
+                    f"{dataset.entry(number).data} has no numeric column {key!r}; it has {sorted(columns)};"
+                    " repair the file"
+                )
+    lengths = {
+        e.index: len(everything[e.index][dataset.action_key]) if e.index in everything else 0
+        for e in dataset.entries
+    }
     indices = tuple(k for k, n in lengths.items() if n > 0)
     if not indices:
         raise DataError(f"{dataset.root} holds no frames; there is nothing to check; record episodes first")
@@ -132,7 +141,10 @@ def pool(dataset: Dataset) -> Pooled:
     for key in (dataset.action_key, dataset.state_key):
         widths = sorted({_matrix(everything[k][key]).shape[1] for k in indices})
         if len(widths) > 1:
-            raise DataError(f"{dataset.root}: {key} has widths {widths} in different episodes; every episode needs the same dimensions")
+            raise DataError(
+                f"{dataset.root}: {key} has widths {widths} in different episodes; every episode needs the"
+                " same dimensions"
+            )
         labels = _names(dataset, key, widths[0])
         for number in indices:
             _require_finite(_matrix(everything[number][key]), f"{dataset.root}: {key}", labels, number)
@@ -153,27 +165,45 @@ def pool(dataset: Dataset) -> Pooled:
 def _require_alike(dataset: Dataset, everything: Mapping[int, Mapping[str, NDArray[Any]]]) -> None:
     """Raise unless every episode has the columns of the first, as wide, and one finite number a frame where frames are numbered and timed."""
     first = next(iter(everything.values()), {})
-    widths = {key: values.shape[1:] for key, values in first.items() if key not in (dataset.action_key, dataset.state_key)}
+    widths = {
+        key: values.shape[1:]
+        for key, values in first.items()
+        if key not in (dataset.action_key, dataset.state_key)
+    }
     for number, columns in everything.items():
         where = f"{dataset.entry(number).data}: episode {number}"
         odd = sorted(set(columns) ^ set(first))
         if odd:
-            raise DataError(f"{where} and the first episode differ in column {odd[0]!r}, which one of them lacks; every episode needs the same columns")
+            raise DataError(
+                f"{where} and the first episode differ in column {odd[0]!r}, which one of them lacks; every"
+                " episode needs the same columns"
+            )
         for key, width in widths.items():
             values = columns[key]
             if values.shape[1:] != width or (key in _SCALARS and values.shape[1:] not in ((), (1,))):
                 expected = [len(values), *(width if key not in _SCALARS else ())]
-                raise DataError(f"{where} has {key!r} of shape {list(values.shape)}, expected {expected}; repair it")
+                raise DataError(
+                    f"{where} has {key!r} of shape {list(values.shape)}, expected {expected}; repair it"
+                )
             if key in _SCALARS and not np.isfinite(values).all():
-                raise DataError(f"{where} has {key!r} that is no number in {int((~np.isfinite(values)).sum())} frames; expected finite ones; repair it")
+                raise DataError(
+                    f"{where} has {key!r} that is no number in {int((~np.isfinite(values)).sum())} frames;"
+                    " expected finite ones; repair it"
+                )
 
 
 def _names(dataset: Dataset, key: str, width: int) -> tuple[str, ...]:
     return dataset.dimension_names(key, width) or tuple(f"{key}[{k}]" for k in range(width))
 
 
-def _matched(dataset: Dataset, action: tuple[str, ...], state: tuple[str, ...]) -> tuple[tuple[Joint, ...], bool]:
-    named = all(dataset.dimension_names(key, len(names)) for key, names in ((dataset.action_key, action), (dataset.state_key, state)) if names)
+def _matched(
+    dataset: Dataset, action: tuple[str, ...], state: tuple[str, ...]
+) -> tuple[tuple[Joint, ...], bool]:
+    named = all(
+        dataset.dimension_names(key, len(names))
+        for key, names in ((dataset.action_key, action), (dataset.state_key, state))
+        if names
+    )
     if named and len(set(action)) == len(action) and len(set(state)) == len(state):
         pairs = {a: s for a, s in enumerate(_places(action, state)) if s is not None}
         return tuple(Joint(name=action[a], action=a, state=s) for a, s in pairs.items()), True
@@ -190,8 +220,15 @@ def _places(action: tuple[str, ...], state: tuple[str, ...]) -> list[int | None]
     left = [k for k in range(len(state)) if k not in places]
     stems = [joint_stem(state[k]) for k in left]
     wanted = [joint_stem(n) for n, place in zip(action, places, strict=True) if place is None]
-    by_stem = {stem: k for stem, k in zip(stems, left, strict=True) if stem and stems.count(stem) == 1 and wanted.count(stem) == 1}
-    return [by_stem.get(joint_stem(n)) if place is None else place for n, place in zip(action, places, strict=True)]
+    by_stem = {
+        stem: k
+        for stem, k in zip(stems, left, strict=True)
+        if stem and stems.count(stem) == 1 and wanted.count(stem) == 1
+    }
+    return [
+        by_stem.get(joint_stem(n)) if place is None else place
+        for n, place in zip(action, places, strict=True)
+    ]
 
 
 def _plain(name: str) -> str:
@@ -220,8 +257,9 @@ def _require_finite(values: NDArray[np.float64], what: str, names: tuple[str, ..
     if len(bad):
         frame, dimension = (int(k) for k in bad[0])
         raise DataError(
-            f"{what} is {values[frame, dimension]} at dimension {names[dimension]!r}, episode {episode}, frame {frame} "
-            f"({len(bad)} such values in this episode); expected finite numbers; drop or re-record the episode"
+            f"{what} is {values[frame, dimension]} at dimension {names[dimension]!r}, episode {episode},"
+            f" frame {frame} ({len(bad)} such values in this episode); expected finite numbers; drop or"
+            " re-record the episode"
         )
 
 

@@ -10,8 +10,16 @@ from simgap.findings import Cause, CheckResult, Family, Verdict
 from simgap.policies.bridges.openvla_statistics import ActionStatistics, doubts, read_action_statistics
 
 NAME = "statistics the policy's actions are un-normalised with"
-CAUSES = {"width": Cause.ACTION_CONVENTION, "constant": Cause.JOINT_DEAD, "unscaled": Cause.ACTION_SCALE, "beyond_limits": Cause.ACTION_SCALE}
-ASSUMES = ("the convention of the actions is stated rightly", "the policy was trained on the data set named, which no number can show")
+CAUSES = {
+    "width": Cause.ACTION_CONVENTION,
+    "constant": Cause.JOINT_DEAD,
+    "unscaled": Cause.ACTION_SCALE,
+    "beyond_limits": Cause.ACTION_SCALE,
+}
+ASSUMES = (
+    "the convention of the actions is stated rightly",
+    "the policy was trained on the data set named, which no number can show",
+)
 
 
 def check_action_statistics(path: Path, unnorm_key: str | None, spec: ActionSpec) -> CheckResult:
@@ -26,7 +34,13 @@ def check_action_statistics(path: Path, unnorm_key: str | None, spec: ActionSpec
         return judge_action_statistics(read_action_statistics(path, unnorm_key), spec)
     except (UsageError, DataError) as error:
         cause = Cause.ACTION_SCALE if isinstance(error, UsageError) else Cause.DATA
-        return _result(Verdict.BROKEN, str(error), cause=cause, codes=["key" if isinstance(error, UsageError) else "unreadable"], size=None)
+        return _result(
+            Verdict.BROKEN,
+            str(error),
+            cause=cause,
+            codes=["key" if isinstance(error, UsageError) else "unreadable"],
+            size=None,
+        )
 
 
 def judge_action_statistics(statistics: ActionStatistics, spec: ActionSpec) -> CheckResult:
@@ -35,17 +49,26 @@ def judge_action_statistics(statistics: ActionStatistics, spec: ActionSpec) -> C
     certain = [d for d in found if d.is_certain]
     codes, size = [d.code for d in found], len(statistics.low)
     if certain:
-        return _result(Verdict.BROKEN, "; ".join(d.sentence for d in certain[:3]), cause=CAUSES[certain[0].code], codes=codes, size=size)
+        return _result(
+            Verdict.BROKEN,
+            "; ".join(d.sentence for d in certain[:3]),
+            cause=CAUSES[certain[0].code],
+            codes=codes,
+            size=size,
+        )
     if found:
         return _result(Verdict.CANNOT_TELL, "; ".join(d.sentence for d in found[:3]), codes=codes, size=size)
     scaled = int(statistics.mask.sum())
     sentence = (
-        f"{statistics.unnorm_key!r} scales {scaled} of {size} dimensions to ranges within their limits; that it is the set trained on cannot be seen here"
+        f"{statistics.unnorm_key!r} scales {scaled} of {size} dimensions to ranges within their limits; that"
+        " it is the set trained on cannot be seen here"
     )
     return _result(Verdict.OK, sentence, codes=[], size=size)
 
 
-def _result(verdict: Verdict, sentence: str, *, codes: list[str], size: int | None, cause: Cause = Cause.NONE) -> CheckResult:
+def _result(
+    verdict: Verdict, sentence: str, *, codes: list[str], size: int | None, cause: Cause = Cause.NONE
+) -> CheckResult:
     return CheckResult(
         family=Family.REPLAY,
         name=NAME,

@@ -1,7 +1,7 @@
 """Before the first motion: is each camera in its slot, the right way up, as much in frame as in training, alive, and is the object visible?
 
-Live frames are compared with frames of the training set, no simulator and no scene measurement needed. What two candidates
-explain equally well is never named.
+Live frames are compared with frames of the training set, no simulator and no scene measurement needed. What
+two candidates explain equally well is never named.
 """
 
 from __future__ import annotations
@@ -51,7 +51,14 @@ MIRRORED = ("hflip", "vflip", "transpose", "antitranspose")
 
 def _result(verdict: Verdict, sentence: str, cause: Cause = Cause.PIXELS_OTHER, **fields: Any) -> CheckResult:
     named = cause if verdict is Verdict.BROKEN else Cause.NONE
-    return CheckResult(family=Family.PIXELS, name="pictures before the first motion", verdict=verdict, sentence=sentence, cause=named, **fields)
+    return CheckResult(
+        family=Family.PIXELS,
+        name="pictures before the first motion",
+        verdict=verdict,
+        sentence=sentence,
+        cause=named,
+        **fields,
+    )
 
 
 def thumbnails(frames: Frames, grid: int = _GRID) -> Picture:
@@ -79,7 +86,11 @@ def check_slots(live: Mapping[str, Frames], training: Mapping[str, Frames]) -> C
     matrix = np.array([[_nearest(small[0][a], small[1][b]) for b in slots] for a in slots])
     rows, columns = linear_sum_assignment(matrix)
     best, own = float(matrix[rows, columns].sum()), float(np.trace(matrix))
-    others = [float(sum(matrix[k, p[k]] for k in range(len(slots)))) for p in _swaps(len(slots)) if list(p) != columns.tolist()]
+    others = [
+        float(sum(matrix[k, p[k]] for k in range(len(slots))))
+        for p in _swaps(len(slots))
+        if list(p) != columns.tolist()
+    ]
     second = min(others, default=np.inf)
     numbers = {
         "slots": slots,
@@ -88,13 +99,27 @@ def check_slots(live: Mapping[str, Frames], training: Mapping[str, Frames]) -> C
         "own_over_best": own / max(best, 1e-9),
         "second_over_best": None if not np.isfinite(second) else second / max(best, 1e-9),
     }
-    fields: dict[str, Any] = {"statistic": "distance to the nearest training picture", "value": own, "unit": "1/255", "numbers": numbers}
+    fields: dict[str, Any] = {
+        "statistic": "distance to the nearest training picture",
+        "value": own,
+        "unit": "1/255",
+        "numbers": numbers,
+    }
     fields["n"] = len(live[slots[0]])
     if second < _CLEAR * max(best, _FLOOR):
-        return _result(Verdict.CANNOT_TELL, "Cameras look too much alike to tell which is in which slot.", **fields)
+        return _result(
+            Verdict.CANNOT_TELL, "Cameras look too much alike to tell which is in which slot.", **fields
+        )
     if columns.tolist() != list(range(len(slots))):
-        parts = ", ".join(f"{slots[a]} shows {slots[b]}" for a, b in zip(rows, columns, strict=True) if a != b)
-        return _result(Verdict.BROKEN, f"Cameras are in each other's slots: {parts} (their own slots are {own / max(best, 1e-9):.1f} times as far).", **fields)
+        parts = ", ".join(
+            f"{slots[a]} shows {slots[b]}" for a, b in zip(rows, columns, strict=True) if a != b
+        )
+        return _result(
+            Verdict.BROKEN,
+            f"Cameras are in each other's slots: {parts} (their own slots are {own / max(best, 1e-9):.1f}"
+            " times as far).",
+            **fields,
+        )
     return _result(Verdict.OK, "Every camera shows what its slot showed in training.", **fields)
 
 
@@ -127,18 +152,32 @@ def check_orientation(live: Frames, training: Frames, *, camera: str = "camera")
     now, then = thumbnails(live), thumbnails(training)
     square = live.shape[1] == live.shape[2] and training.shape[1] == training.shape[2]
     names = list(TURNS) if square else list(TURNS)[:4]
-    distance = {n: float(np.median([min(_likeness(TURNS[n](f), t) for t in then) for f in now])) for n in names}
+    distance = {
+        n: float(np.median([min(_likeness(TURNS[n](f), t) for t in then) for f in now])) for n in names
+    }
     best = min(distance, key=distance.__getitem__)
     rest = sorted(v for n, v in distance.items() if n != best)
     numbers = {"distance": distance, "best": best, "is_mirror": best in MIRRORED}
-    fields: dict[str, Any] = {"statistic": "one minus correlation", "value": distance["identity"], "numbers": numbers, "n": len(live)}
+    fields: dict[str, Any] = {
+        "statistic": "one minus correlation",
+        "value": distance["identity"],
+        "numbers": numbers,
+        "n": len(live),
+    }
     near = _CLEAR * distance[best] + 0.02
     if rest[0] < near and (best == "identity" or distance["identity"] < near):
-        return _result(Verdict.CANNOT_TELL, f"The {camera} scene looks alike turned or mirrored; nothing tells its orientation.", **fields)
+        return _result(
+            Verdict.CANNOT_TELL,
+            f"The {camera} scene looks alike turned or mirrored; nothing tells its orientation.",
+            **fields,
+        )
     if best == "identity":
         return _result(Verdict.OK, f"The {camera} picture lies as in training.", **fields)
     what = "mirrored" if best in MIRRORED else "turned"
-    text = f"The {camera} picture is {what} against training: {best} maps it back ({distance[best]:.2f} against {distance['identity']:.2f})."
+    text = (
+        f"The {camera} picture is {what} against training: {best} maps it back ({distance[best]:.2f} against"
+        f" {distance['identity']:.2f})."
+    )
     return _result(Verdict.BROKEN, text, **fields)
 
 
@@ -147,20 +186,38 @@ def check_crop(live: Frames, training: Frames, *, camera: str = "camera") -> Che
 
     Args:
         live: frames now.
-        training: frames as the network saw them in training (after its own cropping), of the same scene content.
+        training: frames as the network saw them in training (after its own cropping), of the same scene
+            content.
         camera: its name.
     """
     grid = 2 * _GRID
     now, then = thumbnails(live, grid), thumbnails(training, grid)
     sides = np.concatenate([np.linspace(0.7, 1.0, 61), 1.0 / np.linspace(0.7, 0.995, 60)])
-    cost = [float(np.median([min(_likeness(_zoomed(f, s), t) for t in _zoom_pair(then, s)) for f in now])) for s in sides]
+    cost = [
+        float(np.median([min(_likeness(_zoomed(f, s), t) for t in _zoom_pair(then, s)) for f in now]))
+        for s in sides
+    ]
     side = float(sides[int(np.argmin(cost))])
     identity = cost[int(np.argmin(np.abs(sides - 1.0)))]
-    numbers = {"side": side, "radial_error": abs(1.0 / side - 1.0), "distance": min(cost), "identity": identity}
-    fields: dict[str, Any] = {"statistic": "side of the live frame seen in training", "value": side, "threshold": 0.02, "numbers": numbers, "n": len(live)}
+    numbers = {
+        "side": side,
+        "radial_error": abs(1.0 / side - 1.0),
+        "distance": min(cost),
+        "identity": identity,
+    }
+    fields: dict[str, Any] = {
+        "statistic": "side of the live frame seen in training",
+        "value": side,
+        "threshold": 0.02,
+        "numbers": numbers,
+        "n": len(live),
+    }
     if abs(side - 1.0) > 0.02 and identity > _CLEAR * min(cost) + 0.005:
         off = numbers["radial_error"]
-        text = f"Training saw {side:.1%} of the side of the {camera} frame: everything is off by {off:.1%} of its distance from the centre."
+        text = (
+            f"Training saw {side:.1%} of the side of the {camera} frame: everything is off by {off:.1%} of"
+            " its distance from the centre."
+        )
         return _result(Verdict.BROKEN, text, **fields)
     return _result(Verdict.OK, f"The {camera} frame is cropped as in training.", **fields)
 
@@ -181,7 +238,9 @@ def _zoomed(frame: Picture, side: float) -> Picture:
     return np.asarray(rows[:, low] * (1 - w[None]) + rows[:, low + 1] * w[None])
 
 
-def check_alive(frames: Frames, *, colour: tuple[float, float, float] | None = None, camera: str = "camera") -> CheckResult:
+def check_alive(
+    frames: Frames, *, colour: tuple[float, float, float] | None = None, camera: str = "camera"
+) -> CheckResult:
     """Check decoded frames for what no scene gives: one colour, darkness without texture, red and blue exchanged against a known colour.
 
     Args:
@@ -189,19 +248,41 @@ def check_alive(frames: Frames, *, colour: tuple[float, float, float] | None = N
         colour: mean red, green and blue, of 255, that the scene is known to have.
         camera: its name.
     """
-    mean, spread, top = frames.mean(axis=(0, 1, 2), dtype=np.float64), float(frames.std()), float(frames.max())
+    mean, spread, top = (
+        frames.mean(axis=(0, 1, 2), dtype=np.float64),
+        float(frames.std()),
+        float(frames.max()),
+    )
     numbers: dict[str, Any] = {"mean": mean.tolist(), "spread": spread, "max": top}
-    fields: dict[str, Any] = {"statistic": "spread of pixels", "value": spread, "threshold": _FLAT_STD, "unit": "1/255", "numbers": numbers, "n": len(frames)}
+    fields: dict[str, Any] = {
+        "statistic": "spread of pixels",
+        "value": spread,
+        "threshold": _FLAT_STD,
+        "unit": "1/255",
+        "numbers": numbers,
+        "n": len(frames),
+    }
     if spread < _FLAT_STD:
-        return _result(Verdict.BROKEN, f"The {camera} frames are flat: one colour of mean {mean.mean():.0f}, spread {spread:.1f}.", **fields)
+        return _result(
+            Verdict.BROKEN,
+            f"The {camera} frames are flat: one colour of mean {mean.mean():.0f}, spread {spread:.1f}.",
+            **fields,
+        )
     if top < _DARK_MAX and spread < _DARK_STD:
-        return _result(Verdict.BROKEN, f"The {camera} frames are dark without texture: nothing above {top:.0f}, spread {spread:.1f}.", **fields)
+        return _result(
+            Verdict.BROKEN,
+            f"The {camera} frames are dark without texture: nothing above {top:.0f}, spread {spread:.1f}.",
+            **fields,
+        )
     if colour is not None:
         known = np.asarray(colour)
         as_is, turned = float(np.abs(mean - known).max()), float(np.abs(mean[::-1] - known).max())
         numbers |= {"off": as_is, "off_exchanged": turned}
         if abs(known[0] - known[2]) > 4.0 and turned < 0.5 * as_is:
-            text = f"Red and blue of the {camera} frames are exchanged: mean {mean.round().tolist()}, the scene is {known.round().tolist()}."
+            text = (
+                f"Red and blue of the {camera} frames are exchanged: mean {mean.round().tolist()}, the scene"
+                f" is {known.round().tolist()}."
+            )
             return _result(Verdict.BROKEN, text, cause=Cause.PIXELS_OTHER, **fields)
     return _result(Verdict.OK, f"The {camera} frames show a scene.", **fields)
 
@@ -221,12 +302,31 @@ def check_visible(frames: Frames, region: NDArray[np.bool_], *, camera: str = "c
     noise = max(between, 0.5)  # half a grey level is the rounding of a byte
     saturated = float((frames[:, region] >= _SATURATED).all(axis=-1).mean())
     ratio = contrast / noise
-    numbers = {"contrast": contrast, "noise": noise, "contrast_to_noise": ratio, "saturated_share": saturated, "pixels": int(region.sum())}
-    fields: dict[str, Any] = {"statistic": "contrast to noise", "value": ratio, "threshold": CONTRAST_TO_NOISE, "numbers": numbers, "n": len(frames)}
+    numbers = {
+        "contrast": contrast,
+        "noise": noise,
+        "contrast_to_noise": ratio,
+        "saturated_share": saturated,
+        "pixels": int(region.sum()),
+    }
+    fields: dict[str, Any] = {
+        "statistic": "contrast to noise",
+        "value": ratio,
+        "threshold": CONTRAST_TO_NOISE,
+        "numbers": numbers,
+        "n": len(frames),
+    }
     if ratio < CONTRAST_TO_NOISE:
         why = f"; {saturated:.0%} of its pixels are saturated" if saturated > 0.05 else ""
-        return _result(Verdict.BROKEN, f"The object cannot be seen by the {camera}: contrast {contrast:.1f} at a noise of {noise:.1f}{why}.", **fields)
-    return _result(Verdict.OK, f"The object stands out in the {camera} picture ({ratio:.0f} times the noise).", **fields)
+        return _result(
+            Verdict.BROKEN,
+            f"The object cannot be seen by the {camera}: contrast {contrast:.1f} at a noise of"
+            f" {noise:.1f}{why}.",
+            **fields,
+        )
+    return _result(
+        Verdict.OK, f"The object stands out in the {camera} picture ({ratio:.0f} times the noise).", **fields
+    )
 
 
 def _ring(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -239,21 +339,34 @@ def _grown(region: NDArray[np.bool_], by: int) -> NDArray[np.bool_]:
     grown = region
     for _ in range(by):
         padded = np.pad(grown, 1)
-        grown = padded[1:-1, 1:-1] | padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+        grown = (
+            padded[1:-1, 1:-1] | padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+        )
     return grown
 
 
 def check_light(live: Frames, training: Frames, *, camera: str = "camera") -> CheckResult:
     """Measure the brightness shift of a camera, apart from everything else that differs."""
     shift = float(np.median(live) - np.median(training))
-    fields: dict[str, Any] = {"statistic": "shift of the median", "value": shift, "threshold": _BRIGHTER, "unit": "1/255", "n": len(live)}
+    fields: dict[str, Any] = {
+        "statistic": "shift of the median",
+        "value": shift,
+        "threshold": _BRIGHTER,
+        "unit": "1/255",
+        "n": len(live),
+    }
     if abs(shift) > _BRIGHTER:
-        text = f"The {camera} picture is {abs(shift):.0f} of 255 {'brighter' if shift > 0 else 'darker'} than in training."
+        text = (
+            f"The {camera} picture is {abs(shift):.0f} of 255 {'brighter' if shift > 0 else 'darker'} than in"
+            " training."
+        )
         return _result(Verdict.BROKEN, text, Cause.LIGHT_COLOUR, **fields)
     return _result(Verdict.OK, f"The {camera} picture is as bright as in training.", **fields)
 
 
-def check_reset(first: Sequence[Frames], held: Sequence[Frames], later: Sequence[Frames], *, camera: str = "camera") -> CheckResult:
+def check_reset(
+    first: Sequence[Frames], held: Sequence[Frames], later: Sequence[Frames], *, camera: str = "camera"
+) -> CheckResult:
     """Compare the picture a reset returns with the one after a step in which nothing was commanded to move.
 
     Args:
@@ -262,11 +375,23 @@ def check_reset(first: Sequence[Frames], held: Sequence[Frames], later: Sequence
         later: per reset, the frame after one more.
         camera: its name.
     """
-    jump, still = (float(np.mean([np.abs(a.astype(np.float64) - b).mean() for a, b in zip(x, y, strict=True)])) for x, y in ((first, held), (held, later)))
+    jump, still = (
+        float(np.mean([np.abs(a.astype(np.float64) - b).mean() for a, b in zip(x, y, strict=True)]))
+        for x, y in ((first, held), (held, later))
+    )
     numbers = {"at_reset": jump, "after": still}
-    fields: dict[str, Any] = {"statistic": "difference over a held step", "value": jump, "threshold": STALE, "unit": "1/255", "numbers": numbers}
+    fields: dict[str, Any] = {
+        "statistic": "difference over a held step",
+        "value": jump,
+        "threshold": STALE,
+        "unit": "1/255",
+        "numbers": numbers,
+    }
     fields["n"] = len(first)
     if jump > STALE and jump > 4.0 * max(still, 0.25):
-        text = f"The {camera} picture after a reset is not of the scene it was reset to: it changes by {jump:.1f} of 255 over a held step, then by {still:.1f}."
+        text = (
+            f"The {camera} picture after a reset is not of the scene it was reset to: it changes by"
+            f" {jump:.1f} of 255 over a held step, then by {still:.1f}."
+        )
         return _result(Verdict.BROKEN, text, **fields)
     return _result(Verdict.OK, f"The first {camera} picture shows the scene of its state.", **fields)

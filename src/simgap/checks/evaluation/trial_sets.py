@@ -15,7 +15,9 @@ VOID_LIMIT = 0.25
 MIN_TRIALS = 8
 
 
-def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: frozenset[int], screen_seeds: frozenset[int]) -> CheckResult:
+def check_evaluation(
+    sets: Mapping[str, Sequence[TrialResult]], training_seeds: frozenset[int], screen_seeds: frozenset[int]
+) -> CheckResult:
     """Check counts, voids, and that no seed serves two purposes.
 
     Args:
@@ -39,18 +41,38 @@ def check_evaluation(sets: Mapping[str, Sequence[TrialResult]], training_seeds: 
         leaked = {r.seed for r in results} & (training_seeds | screen_seeds)
         if leaked and not name.startswith("replay"):
             problems.append(f"{len(leaked)} seeds of {name} were also trained or screened on")
-    shared = [s for s, count in Counter(s for results in sets.values() for s in {r.seed for r in results}).items() if count > 1]
+    shared = [
+        s
+        for s, count in Counter(s for results in sets.values() for s in {r.seed for r in results}).items()
+        if count > 1
+    ]
     if shared:
         problems.append(f"{len(shared)} initial conditions stand in more than one set")
     if training_seeds & screen_seeds:
         problems.append(f"{len(training_seeds & screen_seeds)} seeds of the screen were also trained on")
     n = sum(not r.outcome.is_void for results in sets.values() for r in results)
-    base: dict[str, Any] = {"family": Family.EVALUATION, "name": "counts, voids, seeds", "n": n, "numbers": {"problems": problems}}
+    base: dict[str, Any] = {
+        "family": Family.EVALUATION,
+        "name": "counts, voids, seeds",
+        "n": n,
+        "numbers": {"problems": problems},
+    }
     if problems:
-        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EVALUATION, sentence=f"The evaluation is not fit to be read: {'; '.join(problems)}.")
+        return CheckResult(
+            **base,
+            verdict=Verdict.BROKEN,
+            cause=Cause.EVALUATION,
+            sentence=f"The evaluation is not fit to be read: {'; '.join(problems)}.",
+        )
     if few or not sets:
         least, name = min(few, default=(0, "the evaluation"))
-        text = f"Of {name} {least} trials count, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
+        text = (
+            f"Of {name} {least} trials count, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
+        )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=MIN_TRIALS - least, sentence=text)
     voids = sum(r.outcome.is_void for results in sets.values() for r in results)
-    return CheckResult(**base, verdict=Verdict.OK, sentence=f"{n} trials count, {voids} are void with a reason, and no seed serves two purposes.")
+    return CheckResult(
+        **base,
+        verdict=Verdict.OK,
+        sentence=f"{n} trials count, {voids} are void with a reason, and no seed serves two purposes.",
+    )

@@ -29,10 +29,13 @@ def expected_ages(executor: Executor, steps: int, action_size: int, chunk: int) 
     return ages
 
 
-def check_execution(episodes: Sequence[Episode], executor: ExecutorSpec, build: Executor, chunk: int) -> CheckResult:
+def check_execution(
+    episodes: Sequence[Episode], executor: ExecutorSpec, build: Executor, chunk: int
+) -> CheckResult:
     """Compare each action's logged age with what the executor must give, episode by episode.
 
-    A queue that is not reset, a reversed ensemble or an index counted from the wrong step all show as a wrong age.
+    A queue that is not reset, a reversed ensemble or an index counted from the wrong step all show as a wrong
+    age.
 
     Args:
         episodes: logged trials with ``chunk_age`` and ``applied_action``.
@@ -43,15 +46,27 @@ def check_execution(episodes: Sequence[Episode], executor: ExecutorSpec, build: 
     name = "ages of the executed actions"
     logged = [e for e in episodes if "chunk_age" in e.extras and not e.outcome.is_void]
     if not logged:
-        return CheckResult(family=Family.EXECUTION, name=name, verdict=Verdict.NOT_RUN, sentence="No trial logged the age of its actions.")
+        return CheckResult(
+            family=Family.EXECUTION,
+            name=name,
+            verdict=Verdict.NOT_RUN,
+            sentence="No trial logged the age of its actions.",
+        )
     wrong = 0
     clipped: list[float] = []
     for episode in logged:
         ages = expected_ages(build, len(episode), episode.action.shape[1], chunk)
         wrong += int(np.abs(ages - episode.extras["chunk_age"].reshape(-1)).max() > 0.01)
-        clipped.append(float((np.abs(episode.extras["applied_action"] - episode.action).max(axis=1) > 1e-3).mean()))
+        clipped.append(
+            float((np.abs(episode.extras["applied_action"] - episode.action).max(axis=1) > 1e-3).mean())
+        )
     share = float(np.mean(clipped))
-    numbers = {"episodes_with_wrong_ages": wrong, "clipped_share": share, "executor": str(executor), "replans": executor.mode is not Mode.WHOLE_CHUNK}
+    numbers = {
+        "episodes_with_wrong_ages": wrong,
+        "clipped_share": share,
+        "executor": str(executor),
+        "replans": executor.mode is not Mode.WHOLE_CHUNK,
+    }
     base: dict[str, Any] = {
         "family": Family.EXECUTION,
         "name": name,
@@ -66,10 +81,16 @@ def check_execution(episodes: Sequence[Episode], executor: ExecutorSpec, build: 
         text += "the queue is not reset, or chunks are read at the wrong index."
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text)
     if share > CLIPPED_LIMIT:
-        text = f"{share:.0%} of all commands were clipped to the joint limits; the robot does not do what the policy says."
+        text = (
+            f"{share:.0%} of all commands were clipped to the joint limits; the robot does not do what the"
+            " policy says."
+        )
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text)
     return CheckResult(
         **base,
         verdict=Verdict.OK,
-        sentence=f"All {len(logged)} trials executed their chunks exactly as {executor} promises; {share:.1%} of commands were clipped.",
+        sentence=(
+            f"All {len(logged)} trials executed their chunks exactly as {executor} promises; {share:.1%} of"
+            " commands were clipped."
+        ),
     )

@@ -18,7 +18,9 @@ STIFFNESS_LIMIT = 0.3
 """Relative change of the share of the distance a servo closes in one step."""
 
 
-def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec, *, assumes: tuple[str, ...] = ()) -> CheckResult:
+def check_plant(
+    robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec, *, assumes: tuple[str, ...] = ()
+) -> CheckResult:
     """Compare command delay and servo stiffness; the delay is fitted over all joints together.
 
     Args:
@@ -31,14 +33,31 @@ def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: Acti
     if len(robot) < 3:
         text = f"{len(robot)} usable replays; at least 3 are needed."
         return CheckResult(
-            family=Family.PLANT, name=name, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=3 - len(robot), n=len(robot), assumes=assumes
+            family=Family.PLANT,
+            name=name,
+            verdict=Verdict.CANNOT_TELL,
+            sentence=text,
+            more_trials=3 - len(robot),
+            n=len(robot),
+            assumes=assumes,
         )
     ours, theirs = response_of(robot, spec), response_of(simulator, spec)
     extra = ours.delay_steps - theirs.delay_steps
-    ratios = {a.name: a.stiffness / b.stiffness for a, b in zip(ours.joints, theirs.joints, strict=True) if a.stiffness and b.stiffness}
+    ratios = {
+        a.name: a.stiffness / b.stiffness
+        for a, b in zip(ours.joints, theirs.joints, strict=True)
+        if a.stiffness and b.stiffness
+    }
     if not ratios:
         text = "No joint moved enough in the replays to tell its delay or stiffness."
-        return CheckResult(family=Family.PLANT, name=name, verdict=Verdict.CANNOT_TELL, sentence=text, n=len(robot), assumes=assumes)
+        return CheckResult(
+            family=Family.PLANT,
+            name=name,
+            verdict=Verdict.CANNOT_TELL,
+            sentence=text,
+            n=len(robot),
+            assumes=assumes,
+        )
     stiffness = float(np.median(list(ratios.values())))
     numbers = {"extra_delay_steps": extra, "extra_delay_s": extra / spec.rate_hz, "stiffness_ratios": ratios}
     base: dict[str, Any] = {
@@ -53,15 +72,24 @@ def check_plant(robot: Sequence[Motion], simulator: Sequence[Motion], spec: Acti
         "assumes": assumes,
     }
     if extra >= DELAY_LIMIT_STEPS:
-        text = f"Commands take effect {extra} control steps ({1000 * extra / spec.rate_hz:.0f} ms) later than in the simulator, on all joints alike."
+        text = (
+            f"Commands take effect {extra} control steps ({1000 * extra / spec.rate_hz:.0f} ms) later than in"
+            " the simulator, on all joints alike."
+        )
         return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.ACTION_LATENCY)
     if abs(stiffness - 1.0) > STIFFNESS_LIMIT:
-        text = f"The servos close {stiffness:.2f} times the distance per step that the simulator's do (median of {len(ratios)} joints): gains or load differ."
+        text = (
+            f"The servos close {stiffness:.2f} times the distance per step that the simulator's do (median of"
+            f" {len(ratios)} joints): gains or load differ."
+        )
         return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.PLANT_GAIN)
     when = (
         "with the simulator's delay"
         if extra == 0
-        else f"{abs(extra)} control step{'s' if abs(extra) > 1 else ''} {'later' if extra > 0 else 'sooner'} than in it"
+        else (
+            f"{abs(extra)} control step{'s' if abs(extra) > 1 else ''} {'later' if extra > 0 else 'sooner'}"
+            " than in it"
+        )
     )
     text = f"Commands take effect {when}, and the servos are {stiffness:.2f} times as stiff."
     return CheckResult(**base, verdict=Verdict.OK, sentence=text)

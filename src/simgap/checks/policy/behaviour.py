@@ -24,7 +24,11 @@ COLLAPSED = 0.1
 
 
 def image_sensitivity(
-    policy: Policy, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], labels: Array, rng: np.random.Generator
+    policy: Policy,
+    images: Mapping[str, NDArray[np.uint8]],
+    state: NDArray[np.float32],
+    labels: Array,
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """Return how much each camera moves the predictions, as a share of the spread of the labels: frames against noise in their place.
 
@@ -60,17 +64,35 @@ def check_collapse(predictions: Array, labels: Array, names: Sequence[str]) -> C
         names: channels.
     """
     ratio = spread_ratio(predictions, labels)
-    numbers = {"spread_ratio": {n: None if np.isnan(r) else float(r) for n, r in zip(names, ratio, strict=True)}}
+    numbers = {
+        "spread_ratio": {n: None if np.isnan(r) else float(r) for n, r in zip(names, ratio, strict=True)}
+    }
     collapsed = [n for n, r in zip(names, ratio, strict=True) if r < COLLAPSED]
     numbers["rare"] = {n: float(_minority(labels[:, list(names).index(n)])) for n in collapsed}
-    fields: dict[str, Any] = {"family": Family.POLICY, "name": "open loop on training frames", "n": len(labels), "numbers": numbers}
+    fields: dict[str, Any] = {
+        "family": Family.POLICY,
+        "name": "open loop on training frames",
+        "n": len(labels),
+        "numbers": numbers,
+    }
     if collapsed:
         by_name = dict(zip(names, ratio.tolist(), strict=True))
-        parts = ", ".join(f"{n} collapsed (ratio {by_name[n]:.1f}, the rarer side is {numbers['rare'][n]:.0%} of labels)" for n in collapsed)
-        rest = "look at scaling and loss" if len(collapsed) == len(names) else "the other channels follow: look at range and balance of these"
+        parts = ", ".join(
+            f"{n} collapsed (ratio {by_name[n]:.1f}, the rarer side is {numbers['rare'][n]:.0%} of labels)"
+            for n in collapsed
+        )
+        rest = (
+            "look at scaling and loss"
+            if len(collapsed) == len(names)
+            else "the other channels follow: look at range and balance of these"
+        )
         text = f"{parts}; {rest}."
         return CheckResult(**fields, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
-    return CheckResult(**fields, verdict=Verdict.OK, sentence=f"Predictions spread as the labels do (smallest ratio {np.nanmin(ratio):.2f}).")
+    return CheckResult(
+        **fields,
+        verdict=Verdict.OK,
+        sentence=f"Predictions spread as the labels do (smallest ratio {np.nanmin(ratio):.2f}).",
+    )
 
 
 def _minority(labels: Array) -> float:
@@ -79,7 +101,9 @@ def _minority(labels: Array) -> float:
     return min(above, 1.0 - above)
 
 
-def check_frames(on_training: Array, on_live: Array, training_labels: Array, live_labels: Array) -> CheckResult:
+def check_frames(
+    on_training: Array, on_live: Array, training_labels: Array, live_labels: Array
+) -> CheckResult:
     """Tell a policy that is flat everywhere from one that is flat on live frames only: scaling or collapse, or another picture.
 
     Args:
@@ -88,15 +112,34 @@ def check_frames(on_training: Array, on_live: Array, training_labels: Array, liv
         training_labels: ``(N, A)``.
         live_labels: ``(M, A)`` what was done live.
     """
-    train, live = (float(np.nanmedian(spread_ratio(p, y))) for p, y in ((on_training, training_labels), (on_live, live_labels)))
-    fields: dict[str, Any] = {"name": "training frames against live ones", "numbers": {"training": train, "live": live}, "n": len(on_live)}
+    train, live = (
+        float(np.nanmedian(spread_ratio(p, y)))
+        for p, y in ((on_training, training_labels), (on_live, live_labels))
+    )
+    fields: dict[str, Any] = {
+        "name": "training frames against live ones",
+        "numbers": {"training": train, "live": live},
+        "n": len(on_live),
+    }
     if train < COLLAPSED:
         text = f"Predictions are flat on training frames too ({train:.2f}): scaling or collapse."
-        return CheckResult(family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields)
+        return CheckResult(
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields
+        )
     if live < COLLAPSED:
-        text = f"Predictions follow on training frames ({train:.2f}) and are flat on live ones ({live:.2f}): the pictures differ."
-        return CheckResult(family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields)
-    return CheckResult(family=Family.POLICY, verdict=Verdict.OK, sentence=f"Predictions follow on both ({train:.2f}, {live:.2f}).", **fields)
+        text = (
+            f"Predictions follow on training frames ({train:.2f}) and are flat on live ones ({live:.2f}): the"
+            " pictures differ."
+        )
+        return CheckResult(
+            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields
+        )
+    return CheckResult(
+        family=Family.POLICY,
+        verdict=Verdict.OK,
+        sentence=f"Predictions follow on both ({train:.2f}, {live:.2f}).",
+        **fields,
+    )
 
 
 def cross_test(outcomes: Mapping[tuple[str, str], tuple[int, int]]) -> CheckResult:
@@ -109,26 +152,51 @@ def cross_test(outcomes: Mapping[tuple[str, str], tuple[int, int]]) -> CheckResu
     p: dict[str, float | None] = {}
     guilty = []
     for kind, place in (("image", 1), ("state", 0)):
-        sums = {s: [sum(v[k] for key, v in outcomes.items() if key[place] == s) for k in (0, 1)] for s in ("real", "sim")}
+        sums = {
+            s: [sum(v[k] for key, v in outcomes.items() if key[place] == s) for k in (0, 1)]
+            for s in ("real", "sim")
+        }
         (good_real, n_real), (good_sim, n_sim) = sums["real"], sums["sim"]
         value = exact_independence(good_real, n_real, good_sim, n_sim).p_value if n_real and n_sim else None
         pooled[kind], p[kind] = sums, value
         if value is not None and value < _SIGNIFICANT and good_sim / n_sim - good_real / n_real > 0.15:
             guilty.append(kind)
-    fields: dict[str, Any] = {"name": "real and simulated inputs exchanged", "numbers": {"pooled": pooled, "p": p}, "n": sum(n for _, n in outcomes.values())}
+    fields: dict[str, Any] = {
+        "name": "real and simulated inputs exchanged",
+        "numbers": {"pooled": pooled, "p": p},
+        "n": sum(n for _, n in outcomes.values()),
+    }
     if guilty == ["image"]:
-        text = "Only real pictures make it fail: an observation gap. The same states and actions work with simulated pictures, so the convention is not it."
-        return CheckResult(family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields)
+        text = (
+            "Only real pictures make it fail: an observation gap. The same states and actions work with"
+            " simulated pictures, so the convention is not it."
+        )
+        return CheckResult(
+            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields
+        )
     if guilty == ["state"]:
         text = "Only real states make it fail, whatever the picture: dynamics or convention, not pixels."
-        return CheckResult(family=Family.REPLAY, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, sentence=text, **fields)
+        return CheckResult(
+            family=Family.REPLAY,
+            verdict=Verdict.BROKEN,
+            cause=Cause.ACTION_CONVENTION,
+            sentence=text,
+            **fields,
+        )
     if guilty:
         text = "Real pictures and real states both make it fail; change one at a time."
         return CheckResult(family=Family.PIXELS, verdict=Verdict.CANNOT_TELL, sentence=text, **fields)
-    return CheckResult(family=Family.PIXELS, verdict=Verdict.OK, sentence="It makes no difference whose pictures and states it gets.", **fields)
+    return CheckResult(
+        family=Family.PIXELS,
+        verdict=Verdict.OK,
+        sentence="It makes no difference whose pictures and states it gets.",
+        **fields,
+    )
 
 
-def closed_loop_gain(step: Callable[[Array], Array], start: Array, steps: int = 40, nudge: float = 1e-3) -> float:
+def closed_loop_gain(
+    step: Callable[[Array], Array], start: Array, steps: int = 40, nudge: float = 1e-3
+) -> float:
     """Return by what factor a small deviation grows in one closed-loop step, the mean over ``steps``.
 
     Args:
@@ -177,23 +245,54 @@ def read_evidence(evidence: Evidence) -> CheckResult:
     fields: dict[str, Any] = {"name": "two sets, replay and open loop", "n": n + n_far, "numbers": numbers}
     if evidence.replay_passes is False:
         text = "Recorded actions do not do again what they did: a convention, before any policy."
-        return CheckResult(family=Family.REPLAY, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, sentence=text, **fields)
+        return CheckResult(
+            family=Family.REPLAY,
+            verdict=Verdict.BROKEN,
+            cause=Cause.ACTION_CONVENTION,
+            sentence=text,
+            **fields,
+        )
     if evidence.smallest_spread_ratio is not None and evidence.smallest_spread_ratio < COLLAPSED:
         text = f"A channel has collapsed (spread ratio {evidence.smallest_spread_ratio:.2f})."
-        return CheckResult(family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields)
+        return CheckResult(
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields
+        )
     is_good = near.low is not None and near.low > _LOW
     is_poor = near.high is not None and near.high < _LOW
-    if is_poor and evidence.open_loop_ratio is not None and evidence.open_loop_ratio < 0.2 and evidence.replay_passes:
-        why = f"; a deviation grows by {evidence.gain:.2f} a step" if evidence.gain is not None and evidence.gain > 1.0 else ""
-        text = f"Open loop follows the labels and replay passes, yet {near} where it was trained: errors compound in execution or observation{why}."
-        return CheckResult(family=Family.EXECUTION, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text, **fields)
+    if (
+        is_poor
+        and evidence.open_loop_ratio is not None
+        and evidence.open_loop_ratio < 0.2
+        and evidence.replay_passes
+    ):
+        why = (
+            f"; a deviation grows by {evidence.gain:.2f} a step"
+            if evidence.gain is not None and evidence.gain > 1.0
+            else ""
+        )
+        text = (
+            f"Open loop follows the labels and replay passes, yet {near} where it was trained: errors"
+            f" compound in execution or observation{why}."
+        )
+        return CheckResult(
+            family=Family.EXECUTION, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text, **fields
+        )
     p = exact_independence(good, n, good_far, n_far).p_value if n and n_far else None
     if is_good and p is not None and p < _SIGNIFICANT and good / n - good_far / n_far > 0.15:
         blind = evidence.image_sensitivity is not None and evidence.image_sensitivity < BLIND
-        how = f"it does not look (pictures move its actions by {evidence.image_sensitivity:.0%} of their spread)" if blind else f"{evidence.what_shifted} moved"
+        how = (
+            f"it does not look (pictures move its actions by {evidence.image_sensitivity:.0%} of their"
+            " spread)"
+            if blind
+            else f"{evidence.what_shifted} moved"
+        )
         text = f"Over-specialised: {near} as trained, {far} shifted; {how}."
-        return CheckResult(family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.NARROW_DATA, sentence=text, **fields)
+        return CheckResult(
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.NARROW_DATA, sentence=text, **fields
+        )
     if is_good:
-        return CheckResult(family=Family.POLICY, verdict=Verdict.OK, sentence=f"{near} as trained, {far} shifted.", **fields)
+        return CheckResult(
+            family=Family.POLICY, verdict=Verdict.OK, sentence=f"{near} as trained, {far} shifted.", **fields
+        )
     text = f"{near} as trained, {far} shifted: replay and predictions on training frames would tell more."
     return CheckResult(family=Family.POLICY, verdict=Verdict.CANNOT_TELL, sentence=text, **fields)

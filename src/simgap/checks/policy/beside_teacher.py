@@ -55,7 +55,9 @@ def teacher_records(env_name: str, ranges: FactorRanges, seeds: Sequence[int]) -
     return records
 
 
-def check_beside_teacher(policy: Sequence[RolloutRecord], teacher: Sequence[RolloutRecord], env_name: str, rng: np.random.Generator) -> list[CheckResult]:
+def check_beside_teacher(
+    policy: Sequence[RolloutRecord], teacher: Sequence[RolloutRecord], env_name: str, rng: np.random.Generator
+) -> list[CheckResult]:
     """Compare a policy's motion, and its ways of doing the task, with its teacher's.
 
     Args:
@@ -65,9 +67,14 @@ def check_beside_teacher(policy: Sequence[RolloutRecord], teacher: Sequence[Roll
         rng: of the tests of modes.
     """
     env = make_env(env_name, render=False)
-    ours, theirs = ([trace_of(r, env.state_spec, env.action_spec) for r in records] for records in (policy, teacher))
+    ours, theirs = (
+        [trace_of(r, env.state_spec, env.action_spec) for r in records] for records in (policy, teacher)
+    )
     # A teacher's actions are its own at every step: it has no chunks, whatever its record says.
-    theirs = [Trace(position=t.position, rate_hz=t.rate_hz, action=t.action, is_success=t.is_success) for t in theirs]
+    theirs = [
+        Trace(position=t.position, rate_hz=t.rate_hz, action=t.action, is_success=t.is_success)
+        for t in theirs
+    ]
     found = [check_smoothness(ours, theirs)]
     if len(env.modes) > 1:
         found.append(_modes(policy, teacher, ours, theirs, env.modes, rng))
@@ -85,14 +92,25 @@ def _modes(
 ) -> CheckResult:
     try:
         axis = axis_of([t.position for t in theirs], [r.mode for r in teacher])
-    except UsageError as error:  # a teacher that takes one way from these starts: nothing was lost, and nothing can be said
-        return CheckResult(family=Family.POLICY, name="ways of doing the task", verdict=Verdict.NOT_RUN, sentence=str(error), n=len(policy))
+    except (
+        UsageError
+    ) as error:  # a teacher that takes one way from these starts: nothing was lost, and nothing can be said
+        return CheckResult(
+            family=Family.POLICY,
+            name="ways of doing the task",
+            verdict=Verdict.NOT_RUN,
+            sentence=str(error),
+            n=len(policy),
+        )
     ruler = ruler_of(theirs)
     return check_modes(_ways(policy, ours, axis, ruler), _ways(teacher, theirs, axis, ruler), known, rng)
 
 
 def _ways(records: Sequence[RolloutRecord], traces: Sequence[Trace], axis: ModeAxis, ruler: Ruler) -> Ways:
-    frozen = [longest_freeze_s(speed(t.position[: ruler.longest], t.rate_hz), ruler.still, t.rate_hz) for t in traces]
+    frozen = [
+        longest_freeze_s(speed(t.position[: ruler.longest], t.rate_hz), ruler.still, t.rate_hz)
+        for t in traces
+    ]
     return Ways(
         taken=[r.mode for r in records],
         along=np.array([axis.project(t.position) for t in traces]),

@@ -28,7 +28,12 @@ def is_covered(placements: Mapping[str, float], ranges: FactorRanges) -> bool:
     return True
 
 
-def check_policy(in_use: Sequence[TrialResult], training_conditions: Sequence[TrialResult], ranges: FactorRanges, screen: Estimate) -> CheckResult:
+def check_policy(
+    in_use: Sequence[TrialResult],
+    training_conditions: Sequence[TrialResult],
+    ranges: FactorRanges,
+    screen: Estimate,
+) -> CheckResult:
     """Compare success inside and outside what the training set covers, and inside with the screen.
 
     Args:
@@ -63,13 +68,17 @@ def check_policy(in_use: Sequence[TrialResult], training_conditions: Sequence[Tr
         drop = -(difference.point or 0.0)
         if p_value is not None and p_value < SIGNIFICANT and drop > SHORTFALL:
             text = (
-                f"Over-specialised: {rate_in} where the training set covers the placement, {rate_out} where it does not "
-                f"(exact p = {p_value:.2g}); {len(outside)} of {len(trials)} placements lie outside."
+                f"Over-specialised: {rate_in} where the training set covers the placement, {rate_out} where"
+                f" it does not (exact p = {p_value:.2g}); {len(outside)} of {len(trials)} placements lie"
+                " outside."
             )
             return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.NARROW_DATA, sentence=text)
         if drop > SHORTFALL:
             more = max(1, trials_needed(good_in / len(inside), good_out / len(outside)) - len(outside))
-            text = f"Success looks lower outside the training set ({rate_out}) than inside ({rate_in}), but {len(outside)} trials cannot show it."
+            text = (
+                f"Success looks lower outside the training set ({rate_out}) than inside ({rate_in}), but"
+                f" {len(outside)} trials cannot show it."
+            )
             return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)
     return _against_screen(base, good_in, len(inside), rate_in, screen)
 
@@ -85,14 +94,29 @@ def _is_weak(good: int, n: int, screen: Estimate) -> bool:
 def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, screen: Estimate) -> CheckResult:
     difference = newcombe_difference(good, n, screen.successes, screen.n)
     if difference.high is None or difference.point is None:
-        why = "No trial lies inside the training set's ranges." if n == 0 else "The screen has no rollout that counts."
-        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=why, more_trials=FIRST_TRIALS if n == 0 else None)
+        why = (
+            "No trial lies inside the training set's ranges."
+            if n == 0
+            else "The screen has no rollout that counts."
+        )
+        return CheckResult(
+            **base, verdict=Verdict.CANNOT_TELL, sentence=why, more_trials=FIRST_TRIALS if n == 0 else None
+        )
     if _is_weak(good, n, screen):
-        text = f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was trained."
+        text = (
+            f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was"
+            " trained."
+        )
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
     if difference.point < -SHORTFALL:
         more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)
-        text = f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {n} trials cannot show it."
+        text = (
+            f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {n} trials"
+            " cannot show it."
+        )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)
-    text = f"Where it was trained the policy does on the robot ({rate}) what it does in its simulator ({screen})."
+    text = (
+        f"Where it was trained the policy does on the robot ({rate}) what it does in its simulator"
+        f" ({screen})."
+    )
     return CheckResult(**base, verdict=Verdict.OK, sentence=text)

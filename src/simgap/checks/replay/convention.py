@@ -1,7 +1,7 @@
 """Do two logs of one motion speak the same convention: labels and predictions, commands and readings, before and after an update.
 
-A wrong convention is the same map on every episode; a weak policy is none. So the map is fitted first, and only what no map
-explains is left to be blamed on something else.
+A wrong convention is the same map on every episode; a weak policy is none. So the map is fitted first, and
+only what no map explains is left to be blamed on something else.
 """
 
 from __future__ import annotations
@@ -30,12 +30,24 @@ _FEWEST_EPISODES = 1
 NAME = "convention of two logs of one motion"
 
 _WORDS: dict[str, Callable[[DimensionFit], str]] = {
-    "steps for positions": lambda f: f"steps are given where positions are expected (their running sum follows at r = {f.summed_correlation:.3f})",
-    "positions for steps": lambda f: f"positions are given where steps are expected (r = {f.differenced_correlation:.3f} with the sum of steps)",
+    "steps for positions": lambda f: (
+        "steps are given where positions are expected (their running sum follows at r ="
+        f" {f.summed_correlation:.3f})"
+    ),
+    "positions for steps": lambda f: (
+        f"positions are given where steps are expected (r = {f.differenced_correlation:.3f} with the sum of"
+        " steps)"
+    ),
     "order": lambda f: f"it is {f.source} that it follows",
     "sign": lambda f: f"its sign is turned (slope {f.slope:.3f}, offset {f.offset:+.3g})",
-    "unit": lambda f: f"{f.slope:.4g} times what is expected, {unit_pair(f.slope or 0.0)} (factor {max(abs(f.slope or 0), 1 / abs(f.slope or 1)):.1f})",
-    "scale": lambda f: f"{f.slope:.4g} times what is expected (a -100..100 range of {ticks_of_range(f.slope or 0.0):.0f} ticks in degrees would be)",
+    "unit": lambda f: (
+        f"{f.slope:.4g} times what is expected, {unit_pair(f.slope or 0.0)} (factor"
+        f" {max(abs(f.slope or 0), 1 / abs(f.slope or 1)):.1f})"
+    ),
+    "scale": lambda f: (
+        f"{f.slope:.4g} times what is expected (a -100..100 range of {ticks_of_range(f.slope or 0.0):.0f}"
+        " ticks in degrees would be)"
+    ),
     "offset": lambda f: f"its zero is {_zero(f):+.3g} off",
     "events": lambda f: "one side holds opening and closing events, the other the state that they lead to",
     "polarity": lambda f: "open and closed are swapped",
@@ -54,12 +66,13 @@ def check_convention(
     """Compare what was meant with what came out, and name the map between them where it is not the identity.
 
     Args:
-        wanted: labels, commands or the older convention by episode, ``(T, A)`` each, in the convention of ``spec``.
+        wanted: labels, commands or the older convention by episode, ``(T, A)`` each, in the convention of
+            ``spec``.
         found: predictions on the same frames, readings of a replay or the newer convention, ``(T, A)`` each.
         spec: names and grippers of the dimensions.
         longest_lag: frames that ``found`` may be behind, for readings of a plant.
-        bounds: lowest and highest value by dimension that the un-normaliser or the training statistics allow; what of ``wanted`` and
-            ``found`` lies outside is counted.
+        bounds: lowest and highest value by dimension that the un-normaliser or the training statistics allow;
+            what of ``wanted`` and ``found`` lies outside is counted.
         assumes: assumptions of either side.
     """
     base: dict[str, Any] = {"family": Family.REPLAY, "name": NAME, "n": len(wanted), "assumes": assumes}
@@ -86,11 +99,24 @@ def check_convention(
     lost = [f for f in fits if f not in told and f.slope is not None]
     if lost or not told:
         parts = [f"{f.name} (R2 {f.r2:.2f})" for f in lost] or ["no dimension moves"]
-        text = f"No convention explains {listed(parts)}: no order, sign, unit, zero or reference makes one follow the other."
+        text = (
+            f"No convention explains {listed(parts)}: no order, sign, unit, zero or reference makes one"
+            " follow the other."
+        )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text)
     deviation = max(abs((f.slope or 1.0) - 1.0) for f in told)
-    text = f"{len(told)} of {len(fits)} dimensions move and mean the same on both sides, slopes within {deviation:.1%} of 1."
-    return CheckResult(**base, verdict=Verdict.OK, sentence=text, statistic="largest deviation of a slope from 1", value=deviation, threshold=SLOPE_TOLERANCE)
+    text = (
+        f"{len(told)} of {len(fits)} dimensions move and mean the same on both sides, slopes within"
+        f" {deviation:.1%} of 1."
+    )
+    return CheckResult(
+        **base,
+        verdict=Verdict.OK,
+        sentence=text,
+        statistic="largest deviation of a slope from 1",
+        value=deviation,
+        threshold=SLOPE_TOLERANCE,
+    )
 
 
 def _jaws(wanted: Sequence[Log], found: Sequence[Log], spec: VectorSpec) -> dict[str, GripperAgreement]:
@@ -126,7 +152,8 @@ def _faults(f: DimensionFit, jaws: GripperAgreement | None) -> list[str]:
 def _is_scaled(f: DimensionFit) -> bool:
     """Return whether a slope is off by more than noise and by more than a weak policy's.
 
-    Who predicts the mean of what may happen predicts R2 times its spread: a weak policy shrinks, and that is no unit.
+    Who predicts the mean of what may happen predicts R2 times its spread: a weak policy shrinks, and that is
+    no unit.
     """
     tolerance = max(SLOPE_TOLERANCE + 2.0 * (1.0 - f.r2), 3.0 * f.slope_error)
     return f.slope is not None and abs(abs(f.slope) - 1.0) > tolerance
@@ -150,7 +177,11 @@ def _numbers(
     moving = [k for k, f in enumerate(fits) if f.slope is not None]
     scale = np.maximum([f.wanted_range for f in fits], 1e-12)
     before = _mismatch(wanted, found, scale, moving)
-    after = before if affine is None else _mismatch([affine.apply(w) for w in wanted], found, scale * np.abs(affine.scale), moving)
+    after = (
+        before
+        if affine is None
+        else _mismatch([affine.apply(w) for w in wanted], found, scale * np.abs(affine.scale), moving)
+    )
     lag = max((f.lag_frames for f in fits), default=0)
     numbers: dict[str, Any] = {
         "joints": {f.name: f.to_json() | {"faults": faults[f.name]} for f in fits},
@@ -164,7 +195,10 @@ def _numbers(
     if bounds is not None:
         low, high = (np.asarray(b, dtype=np.float64) for b in bounds)
         sides = {"wanted": np.concatenate(wanted), "found": np.concatenate(found)}
-        numbers["outside_bounds"] = {side: dict(zip(spec.names, ((v < low) | (v > high)).mean(axis=0).tolist(), strict=True)) for side, v in sides.items()}
+        numbers["outside_bounds"] = {
+            side: dict(zip(spec.names, ((v < low) | (v > high)).mean(axis=0).tolist(), strict=True))
+            for side, v in sides.items()
+        }
     return numbers
 
 

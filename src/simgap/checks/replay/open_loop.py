@@ -1,8 +1,9 @@
 """Replay: logged actions sent open loop must move the robot as they moved the simulator. The policy plays no part.
 
-What a joint makes of its command is its multiplier: 1 where the conventions agree, -1 where a sign is turned, anything
-else where units or gear ratios differ. Before that, the readings of robot and simulator are held against each other: where a
-joint does what another was told, the order differs, and where it stands off by the same angle everywhere, its zero does.
+What a joint makes of its command is its multiplier: 1 where the conventions agree, -1 where a sign is turned,
+anything else where units or gear ratios differ. Before that, the readings of robot and simulator are held
+against each other: where a joint does what another was told, the order differs, and where it stands off by
+the same angle everywhere, its zero does.
 """
 
 from __future__ import annotations
@@ -64,7 +65,12 @@ def response_of(motions: Sequence[Motion], spec: ActionSpec) -> Response:
     """Fit the response of every dimension but the grippers."""
     columns = arm_columns(spec)
     cut = [(a[:, columns], s[:, columns]) for a, s in motions]
-    return fit_response(cut, [spec.names[i] for i in columns], (spec.low[columns], spec.high[columns]), [PER_DEGREE[spec.dimensions[i].unit] for i in columns])
+    return fit_response(
+        cut,
+        [spec.names[i] for i in columns],
+        (spec.low[columns], spec.high[columns]),
+        [PER_DEGREE[spec.dimensions[i].unit] for i in columns],
+    )
 
 
 NAME = "replay of logged actions"
@@ -97,7 +103,11 @@ class _Comparison:
     @property
     def sure(self) -> dict[str, float]:
         """Joints that are surely off: only these may be named, or one noisy joint would hide another."""
-        return {n: r for n, r in self.told.items() if abs(r - 1.0) > SCALE_LIMIT and not self.intervals[n][0] <= 1.0 <= self.intervals[n][1]}
+        return {
+            n: r
+            for n, r in self.told.items()
+            if abs(r - 1.0) > SCALE_LIMIT and not self.intervals[n][0] <= 1.0 <= self.intervals[n][1]
+        }
 
     @property
     def unsure(self) -> dict[str, float]:
@@ -136,19 +146,31 @@ def check_replay(
     other = _other_convention(found, is_off=bool(off))
     if other:
         numbers = base.pop("numbers") | {"broken": {}, "also_off": list(off)}
-        return CheckResult(**base, **other, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, numbers=numbers)
+        return CheckResult(
+            **base, **other, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, numbers=numbers
+        )
     if not shown:
-        return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence="No joint moved enough in the replays to tell its multiplier.")
+        return CheckResult(
+            **base,
+            verdict=Verdict.CANNOT_TELL,
+            sentence="No joint moved enough in the replays to tell its multiplier.",
+        )
     worst = max(shown, key=lambda n: abs(shown[n] - 1.0))
     value = shown[worst]
     if not off and found.unsure:
         low, high = found.intervals[worst]
-        text = f"{worst} may move {value:.2f} times what it is told, but the replays leave {low:.2f} to {high:.2f} open."
+        text = (
+            f"{worst} may move {value:.2f} times what it is told, but the replays leave {low:.2f} to"
+            f" {high:.2f} open."
+        )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=2 * len(robot))
     cause = _cause(value, is_off=bool(off), is_dead=worst in found.dead)
     if cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE) and worst not in found.clips:
         value = _refined(value, worst, robot, ours, theirs, spec, found.intervals[worst])
-    base["numbers"] |= {"broken": {worst: value} if off and worst not in found.dead else {}, "also_off": [n for n in off if n != worst]}
+    base["numbers"] |= {
+        "broken": {worst: value} if off and worst not in found.dead else {},
+        "also_off": [n for n in off if n != worst],
+    }
     return CheckResult(
         **base,
         verdict=Verdict.BROKEN if off else Verdict.OK,
@@ -160,14 +182,24 @@ def check_replay(
     )
 
 
-def _refined(value: float, name: str, robot: Sequence[Motion], ours: Response, theirs: Response, spec: ActionSpec, interval: tuple[float, float]) -> float:
+def _refined(
+    value: float,
+    name: str,
+    robot: Sequence[Motion],
+    ours: Response,
+    theirs: Response,
+    spec: ActionSpec,
+    interval: tuple[float, float],
+) -> float:
     """Return the multiplier to correct by: -1 for a sign that is only turned, else the one at the simulator's stiffness."""
     if value < 0 and (interval[0] <= -1.0 <= interval[1] or abs(value + 1.0) < SCALE_LIMIT):
         return -1.0
     reference = next(j for j in theirs.joints if j.name == name)
     column = spec.names.index(name)
     scale = PER_DEGREE[spec.dimensions[column].unit]
-    found = multiplier_at(robot, column, reference, delay_steps=ours.delay_steps, limits=(spec.low, spec.high), per_degree=scale)
+    found = multiplier_at(
+        robot, column, reference, delay_steps=ours.delay_steps, limits=(spec.low, spec.high), per_degree=scale
+    )
     return value if found is None or found * value < 0 or abs(found - 1.0) < SCALE_LIMIT else found
 
 
@@ -176,16 +208,30 @@ def _other_convention(found: _Comparison, *, is_off: bool) -> dict[str, Any]:
     moved = [n for n, source in zip(found.readings, found.order, strict=True) if n != source]
     if moved:
         parts = [f"{n} does what {found.readings[n].source} is told" for n in moved]
-        return {"sentence": f"The robot's joints are in another order: {', '.join(parts)}.", "statistic": "joints in another place", "value": float(len(moved))}
+        return {
+            "sentence": f"The robot's joints are in another order: {', '.join(parts)}.",
+            "statistic": "joints in another place",
+            "value": float(len(moved)),
+        }
     if is_off or not found.zeros:
         return {}
     worst = max(found.zeros, key=lambda n: abs(found.zeros[n]))
     parts = [f"{n} {found.zeros[n]:+.1f}" for n in found.zeros]
-    text = f"The robot reads other angles than the simulator on the same commands, by the same amount everywhere: {', '.join(parts)}; a zero has moved."
-    return {"sentence": text, "statistic": f"offset of {worst}", "value": found.zeros[worst], "threshold": OFFSET_LIMIT_DEG}
+    text = (
+        "The robot reads other angles than the simulator on the same commands, by the same amount"
+        f" everywhere: {', '.join(parts)}; a zero has moved."
+    )
+    return {
+        "sentence": text,
+        "statistic": f"offset of {worst}",
+        "value": found.zeros[worst],
+        "threshold": OFFSET_LIMIT_DEG,
+    }
 
 
-def _readings(robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec) -> dict[str, DimensionFit]:
+def _readings(
+    robot: Sequence[Motion], simulator: Sequence[Motion], spec: ActionSpec
+) -> dict[str, DimensionFit]:
     """Fit what the robot reads against what the simulator reads on the same commands; either may end first, and unpaired logs are not compared."""
     columns = arm_columns(spec)
     if len(robot) != len(simulator):
@@ -201,9 +247,19 @@ def _zeros(readings: Mapping[str, DimensionFit], spec: ActionSpec) -> dict[str, 
     found = {}
     for name, f in readings.items():
         limit = OFFSET_LIMIT_DEG * PER_DEGREE[spec.dimensions[spec.names.index(name)].unit]
-        if f.difference is None or f.offset is None or f.slope is None or f.r2 < _FOLLOWS_R2 or abs(f.slope - 1.0) > SCALE_LIMIT:
+        if (
+            f.difference is None
+            or f.offset is None
+            or f.slope is None
+            or f.r2 < _FOLLOWS_R2
+            or abs(f.slope - 1.0) > SCALE_LIMIT
+        ):
             continue
-        if min(abs(f.difference), abs(f.offset)) > limit and f.difference * f.offset > 0 and abs(f.difference) > 3.0 * f.difference_spread:
+        if (
+            min(abs(f.difference), abs(f.offset)) > limit
+            and f.difference * f.offset > 0
+            and abs(f.difference) > 3.0 * f.difference_spread
+        ):
             found[name] = f.difference
     return found
 
@@ -222,12 +278,29 @@ def _compare(
     for name, stop in clips.items():
         value = _from_stop(stop, name, spec, ratios.get(name) or 1.0)
         ratios[name], intervals[name] = value, (value, value)
-    # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a multiplier near 0.
-    still = [n for n in ratios if n not in clips and ours.multiplier(n) is None and theirs.multiplier(n) is not None]
-    # A reading in radians is a small multiple of a command in degrees, but it follows; a dead joint's noise does not.
+    # A joint that only the simulator moves gives no stiffness to divide by; with encoder noise it gives a
+    # multiplier near 0.
+    still = [
+        n
+        for n in ratios
+        if n not in clips and ours.multiplier(n) is None and theirs.multiplier(n) is not None
+    ]
+    # A reading in radians is a small multiple of a command in degrees, but it follows; a dead joint's noise
+    # does not.
     follows = {n for n, f in readings.items() if f.r2 > _FOLLOWS_R2 and unit_pair(ratios.get(n) or 1.0)}
-    weak = {n: r for n, r in ratios.items() if r is not None and n in intervals and abs(r) < FOLLOWS_LIMIT and n not in follows}
-    return _Comparison(ratios=ratios, intervals=intervals, clips=clips, dead=dict.fromkeys(still, 0.0) | weak, readings=readings, zeros=_zeros(readings, spec))
+    weak = {
+        n: r
+        for n, r in ratios.items()
+        if r is not None and n in intervals and abs(r) < FOLLOWS_LIMIT and n not in follows
+    }
+    return _Comparison(
+        ratios=ratios,
+        intervals=intervals,
+        clips=clips,
+        dead=dict.fromkeys(still, 0.0) | weak,
+        readings=readings,
+        zeros=_zeros(readings, spec),
+    )
 
 
 def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, Any]:
@@ -236,7 +309,9 @@ def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, 
         "intervals_95": {n: list(v) for n, v in found.intervals.items()},
         "clipped_at": dict(found.clips),
         "delay_steps": {"robot": ours.delay_steps, "simulator": theirs.delay_steps},
-        "stiffness": {j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)},
+        "stiffness": {
+            j.name: [j.stiffness, t.stiffness] for j, t in zip(ours.joints, theirs.joints, strict=True)
+        },
         "order": found.order,
         "offsets": {n: f.difference for n, f in found.readings.items()},
     }
@@ -245,28 +320,50 @@ def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, 
 def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: ActionSpec) -> str:
     low, high = found.intervals.get(worst, (value, value))
     if cause is Cause.JOINT_DEAD:
-        return f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring, power or servo id."
+        return (
+            f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring,"
+            " power or servo id."
+        )
     if cause is not Cause.NONE and worst in found.clips:
         stop, column = found.clips[worst], spec.names.index(worst)
         limit = spec.high[column] if stop * value > 0 else spec.low[column]
-        return f"The robot cuts commands of {worst} at {stop:.1f}, where its joint reaches {limit:.1f}: it moves {value:.2f} times what it is told."
+        return (
+            f"The robot cuts commands of {worst} at {stop:.1f}, where its joint reaches {limit:.1f}: it moves"
+            f" {value:.2f} times what it is told."
+        )
     if cause is Cause.ACTION_SIGN:
-        return f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to {high:.2f}): its sign is turned."
+        return (
+            f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to"
+            f" {high:.2f}): its sign is turned."
+        )
     if cause is Cause.ACTION_SCALE:
         pair = unit_pair(value)
         if pair:
-            return f"{worst} moves {value:.4g} times what it is told: {pair} (factor {max(abs(value), 1 / abs(value)):.1f})."
-        return f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a unit, range or gear ratio differs."
+            return (
+                f"{worst} moves {value:.4g} times what it is told: {pair} (factor"
+                f" {max(abs(value), 1 / abs(value)):.1f})."
+            )
+        return (
+            f"{worst} moves {value:.2f} times what it is told (95 % interval {low:.2f} to {high:.2f}): a"
+            " unit, range or gear ratio differs."
+        )
     told = len(found.told)
-    who = "Every joint does" if told == len(found.ratios) else f"{told} of {len(found.ratios)} joints moved enough to tell; they do"
-    return f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst}); {SCALE_LIMIT:.0%} is tolerance."
+    who = (
+        "Every joint does"
+        if told == len(found.ratios)
+        else f"{told} of {len(found.ratios)} joints moved enough to tell; they do"
+    )
+    return (
+        f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst});"
+        f" {SCALE_LIMIT:.0%} is tolerance."
+    )
 
 
 def clips_of(log: Dataset, spec: ActionSpec) -> dict[str, float]:
     """Return where the robot's driver cut commands that the convention allows, dimension -> value it was cut to.
 
-    A driver that clips at another value than the convention's limit has another range or unit; a joint that stands at its
-    stop moves too little to fit a multiplier, but the stop itself tells it.
+    A driver that clips at another value than the convention's limit has another range or unit; a joint that
+    stands at its stop moves too little to fit a multiplier, but the stop itself tells it.
     """
     cuts: dict[str, list[float]] = {}
     rows = 0
@@ -278,9 +375,17 @@ def clips_of(log: Dataset, spec: ActionSpec) -> dict[str, float]:
         rows += len(episode)
         for column in arm_columns(spec):
             command = episode.action[:, column]
-            cut = (np.abs(applied[:, column] - command) > 0.5) & (command >= spec.low[column]) & (command <= spec.high[column])
+            cut = (
+                (np.abs(applied[:, column] - command) > 0.5)
+                & (command >= spec.low[column])
+                & (command <= spec.high[column])
+            )
             cuts.setdefault(spec.names[column], []).extend(applied[cut, column].tolist())
-    return {name: float(np.median(values)) for name, values in cuts.items() if len(values) > CLIPPED_SHARE * rows and np.ptp(values) < 0.5}
+    return {
+        name: float(np.median(values))
+        for name, values in cuts.items()
+        if len(values) > CLIPPED_SHARE * rows and np.ptp(values) < 0.5
+    }
 
 
 def _from_stop(stop: float, name: str, spec: ActionSpec, fitted: float) -> float:
@@ -301,11 +406,17 @@ def _cause(value: float, *, is_off: bool, is_dead: bool) -> Cause:
 def _ratios(ours: Response, theirs: Response) -> dict[str, float | None]:
     ratios: dict[str, float | None] = {}
     for a, b in zip(ours.joints, theirs.joints, strict=True):
-        ratios[a.name] = None if a.multiplier is None or b.multiplier is None or abs(b.multiplier) < 0.2 else a.multiplier / b.multiplier
+        ratios[a.name] = (
+            None
+            if a.multiplier is None or b.multiplier is None or abs(b.multiplier) < 0.2
+            else a.multiplier / b.multiplier
+        )
     return ratios
 
 
-def _intervals(robot: Sequence[Motion], theirs: Response, spec: ActionSpec, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
+def _intervals(
+    robot: Sequence[Motion], theirs: Response, spec: ActionSpec, rng: np.random.Generator
+) -> dict[str, tuple[float, float]]:
     """Bootstrap whole replays: frames of one replay are not independent."""
     draws: dict[str, list[float]] = {j.name: [] for j in theirs.joints}
     for _ in range(BOOTSTRAPS):

@@ -45,4 +45,12 @@ def add_bin(spec: Any, name: str, sign: float) -> None:
         parts.append(((half, OUTER_M, HEIGHT_M / 2), (sign * middle, 0.0, HEIGHT_M / 2)))
         parts.append(((INNER_M, half, HEIGHT_M / 2), (0.0, sign * middle, HEIGHT_M / 2)))
     for index, (size, position) in enumerate(parts):
-        body.add_geom(name=f"{name}_{index}", type=box, size=list(size), pos=list(position), mass=0.02, friction=[1.0, 0.005, 0.0001], **CONTACT)
+        body.add_geom(
+            name=f"{name}_{index}",
+            type=box,
+            size=list(size),
+            pos=list(position),
+            mass=0.02,
+            friction=[1.0, 0.005, 0.0001],
+            **CONTACT,
+        )

@@ -91,7 +91,9 @@ class ArmEnv(SimulatedEnv[ArmWorld]):
         """
         self._scene, self._judge_maker, self._engine_maker = scene, judge, engine
         world = ArmWorld(build_model(image_size, RATE_HZ, scene), scene, engine)
-        super().__init__(settings, world, image_size=image_size, ranges=ranges, renderer=renderer, render=render)
+        super().__init__(
+            settings, world, image_size=image_size, ranges=ranges, renderer=renderer, render=render
+        )
 
     def _new_judge(self) -> Judge[ArmWorld]:
         return self._judge_maker()
@@ -118,11 +120,18 @@ class ArmEnv(SimulatedEnv[ArmWorld]):
         """Return a point from the grasp point, in base axes, ``(2,)`` m."""
         return np.asarray(point_m[:2] - self.world.grasp_point()[:2])
 
-    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+    def near_target(
+        self, values: FactorValues, rng: np.random.Generator
+    ) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
         """Return a pose that hovers over a point up to 5 cm from the first cube, turned by up to 25 deg against it."""
         cube = self._scene.layout(values)[0]
         radius, angle = NEAR_M * math.sqrt(rng.uniform()), rng.uniform(-math.pi, math.pi)
-        pose = g.ToolPose(cube.x + radius * math.cos(angle), cube.y + radius * math.sin(angle), rng.uniform(0.04, 0.07), cube.yaw + rng.uniform(-0.44, 0.44))
+        pose = g.ToolPose(
+            cube.x + radius * math.cos(angle),
+            cube.y + radius * math.sin(angle),
+            rng.uniform(0.04, 0.07),
+            cube.yaw + rng.uniform(-0.44, 0.44),
+        )
         try:
             joints = g.inverse(pose, 0.011)
         except g.Unreachable:

@@ -1,7 +1,8 @@
 """Lengths and limits of the SO-101-class arm, and its closed-form kinematics.
 
-Zero pose: upper arm vertical, forearm level and forward, gripper in line with the forearm; angles in LeRobot's sense
-(degrees, gripper 0 closed to 100 open). Base frame: x forward, y left, z up, origin on the table under the pan axis.
+Zero pose: upper arm vertical, forearm level and forward, gripper in line with the forearm; angles in
+LeRobot's sense (degrees, gripper 0 closed to 100 open). Base frame: x forward, y left, z up, origin on the
+table under the pan axis.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def inverse(pose: ToolPose, grasp_x: float, tilt_deg: float = 0.0) -> NDArray[np
     Args:
         pose: wanted pose.
         grasp_x: offset of the grasp point from the roll axis along the jaw's opening direction, m.
-        tilt_deg: how far the fingers point outward from straight down; the jaw's opening direction then leaves the horizontal by as much.
+        tilt_deg: how far the fingers point outward from straight down; the jaw's opening direction then
+            leaves the horizontal by as much.
 
     Raises:
         Unreachable: too far, too near, or a joint limit.
@@ -88,7 +90,10 @@ def inverse(pose: ToolPose, grasp_x: float, tilt_deg: float = 0.0) -> NDArray[np
     height = pose.z + fingers * math.cos(tilt) - SHOULDER_Z
     distance = math.hypot(reach, height)
     if not abs(UPPER_ARM - FOREARM) < distance < UPPER_ARM + FOREARM:
-        raise Unreachable(f"wrist would be {distance:.3f} m from the shoulder, reach is {abs(UPPER_ARM - FOREARM):.3f} to {UPPER_ARM + FOREARM:.3f} m")
+        raise Unreachable(
+            f"wrist would be {distance:.3f} m from the shoulder, reach is {abs(UPPER_ARM - FOREARM):.3f} to"
+            f" {UPPER_ARM + FOREARM:.3f} m"
+        )
     to_wrist = math.atan2(reach, height)
     inner = math.acos((UPPER_ARM**2 + distance**2 - FOREARM**2) / (2 * UPPER_ARM * distance))
     outer = math.acos((UPPER_ARM**2 + FOREARM**2 - distance**2) / (2 * UPPER_ARM * FOREARM))
@@ -143,5 +148,8 @@ def state_spec(rate_hz: float) -> StateSpec:
 
 
 def _dimensions() -> tuple[Dimension, ...]:
-    arm = [Dimension(name=f"{n}.pos", unit=Unit.DEG, low=low, high=high) for n, (low, high) in zip(SO101_JOINTS[:5], JOINT_LIMITS_DEG, strict=True)]
+    arm = [
+        Dimension(name=f"{n}.pos", unit=Unit.DEG, low=low, high=high)
+        for n, (low, high) in zip(SO101_JOINTS[:5], JOINT_LIMITS_DEG, strict=True)
+    ]
     return (*arm, Dimension(name="gripper.pos", unit=Unit.PERCENT, low=0.0, high=100.0, is_gripper=True))

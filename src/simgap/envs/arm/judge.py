@@ -76,10 +76,16 @@ class PlaceJudge:
         self.was_near |= float(np.linalg.norm(world.grasp_point() - target)) < NEAR_M
         self.was_lifted |= height > 0.4 * LIFT_M
         bins = {name: target[:2] - world.fixture_position(name)[:2] for name in ("goal_bin", "other_bin")}
-        self.was_at_bin |= height > 0.4 * LIFT_M and min(float(np.abs(d).max()) for d in bins.values()) < OUTER_M + AT_BIN_M
+        self.was_at_bin |= (
+            height > 0.4 * LIFT_M and min(float(np.abs(d).max()) for d in bins.values()) < OUTER_M + AT_BIN_M
+        )
         is_let_go = height < HEIGHT_M and not any(world.jaw_contacts(0))
-        self.goal_steps = self.goal_steps + 1 if is_let_go and float(np.abs(bins["goal_bin"]).max()) < INNER_M else 0
-        self.other_steps = self.other_steps + 1 if is_let_go and float(np.abs(bins["other_bin"]).max()) < INNER_M else 0
+        self.goal_steps = (
+            self.goal_steps + 1 if is_let_go and float(np.abs(bins["goal_bin"]).max()) < INNER_M else 0
+        )
+        self.other_steps = (
+            self.other_steps + 1 if is_let_go and float(np.abs(bins["other_bin"]).max()) < INNER_M else 0
+        )
         if self.goal_steps >= HOLD_STEPS:
             return Outcome.success()
         if self.other_steps >= HOLD_STEPS:

@@ -49,16 +49,47 @@ def build_model(image_size: int, rate_hz: float, scene: ArmScene = PICK_SCENE) -
     visual.headlight.diffuse = [0.25, 0.25, 0.25]
     visual.headlight.specular = [0, 0, 0]
     world = spec.worldbody
-    world.add_light(name="lamp", pos=[0.3, 0.3, 1.2], dir=[-0.2, -0.3, -1.0], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, diffuse=[0.5, 0.5, 0.5])
+    world.add_light(
+        name="lamp",
+        pos=[0.3, 0.3, 1.2],
+        dir=[-0.2, -0.3, -1.0],
+        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+        diffuse=[0.5, 0.5, 0.5],
+    )
     box = mujoco.mjtGeom.mjGEOM_BOX
-    world.add_geom(name="table", type=box, size=[0.4, 0.4, 0.02], pos=[0.2, 0, -0.02], rgba=[0.55, 0.55, 0.55, 1], friction=[1, 0.005, 0.0001], **CONTACT)
-    world.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[3, 3, 0.1], pos=[0, 0, -0.7], rgba=[0.35, 0.36, 0.38, 1], contype=0, conaffinity=0)
+    world.add_geom(
+        name="table",
+        type=box,
+        size=[0.4, 0.4, 0.02],
+        pos=[0.2, 0, -0.02],
+        rgba=[0.55, 0.55, 0.55, 1],
+        friction=[1, 0.005, 0.0001],
+        **CONTACT,
+    )
+    world.add_geom(
+        name="floor",
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        size=[3, 3, 0.1],
+        pos=[0, 0, -0.7],
+        rgba=[0.35, 0.36, 0.38, 1],
+        contype=0,
+        conaffinity=0,
+    )
     world.add_camera(name="front", **_look_at((0.56, 0.0, 0.36), (0.17, 0.0, 0.02)), fovy=38)
     _add_arm(spec)
     for cube in scene.cubes:
         body = world.add_body(name=cube.name, pos=[0.2, 0, 0.012])
         body.add_freejoint(name=cube.name)
-        body.add_geom(name=cube.name, type=box, size=[0.012] * 3, mass=0.02, rgba=[*cube.rgb, 1], friction=[1.0, 0.01, 0.001], condim=4, **CONTACT)
+        body.add_geom(
+            name=cube.name,
+            type=box,
+            size=[0.012] * 3,
+            mass=0.02,
+            rgba=[*cube.rgb, 1],
+            friction=[1.0, 0.01, 0.001],
+            condim=4,
+            **CONTACT,
+        )
     scene.add(spec)
     return compile_with_source(spec)
 
@@ -74,29 +105,57 @@ def _add_arm(spec: Any) -> None:
     pan.add_geom(type=box, size=[0.025, 0.025, 0.03], pos=[0.01, 0, 0.03], mass=0.1, **shell)
     upper = pan.add_body(name="upper_arm", pos=[g.SHOULDER_X, 0, g.SHOULDER_Z - 0.05])
     _hinge(upper, "shoulder_lift", [0, 1, 0], g.JOINT_LIMITS_DEG[1])
-    upper.add_geom(type=box, size=[0.014, 0.018, g.UPPER_ARM / 2], pos=[0, 0, g.UPPER_ARM / 2], mass=0.1, **shell)
+    upper.add_geom(
+        type=box, size=[0.014, 0.018, g.UPPER_ARM / 2], pos=[0, 0, g.UPPER_ARM / 2], mass=0.1, **shell
+    )
     quarter = math.sqrt(0.5)
     fore = upper.add_body(name="forearm", pos=[0, 0, g.UPPER_ARM], quat=[quarter, 0, quarter, 0])
     _hinge(fore, "elbow_flex", [0, 1, 0], g.JOINT_LIMITS_DEG[2])
     fore.add_geom(type=box, size=[0.012, 0.016, g.FOREARM / 2], pos=[0, 0, g.FOREARM / 2], mass=0.1, **shell)
     wrist = fore.add_body(name="wrist", pos=[0, 0, g.FOREARM])
     _hinge(wrist, "wrist_flex", [0, 1, 0], g.JOINT_LIMITS_DEG[3])
-    wrist.add_geom(type=box, size=[0.014, 0.014, 0.022], pos=[0, 0, 0.022], mass=0.06, **(shell | {"rgba": dark}))
+    wrist.add_geom(
+        type=box, size=[0.014, 0.014, 0.022], pos=[0, 0, 0.022], mass=0.06, **(shell | {"rgba": dark})
+    )
     hand = wrist.add_body(name="gripper", pos=[0, 0, g.WRIST_TO_ROLL])
     _hinge(hand, "wrist_roll", [0, 0, 1], g.JOINT_LIMITS_DEG[4])
     hand.add_geom(type=box, size=[0.024, 0.014, 0.011], pos=[0.012, 0, 0.011], mass=0.06, **shell)
-    pad: dict[str, Any] = {"friction": [1.0, 0.01, 0.001], "condim": 4, "rgba": dark, "contype": 2, "conaffinity": 1, **CONTACT}
+    pad: dict[str, Any] = {
+        "friction": [1.0, 0.01, 0.001],
+        "condim": 4,
+        "rgba": dark,
+        "contype": 2,
+        "conaffinity": 1,
+        **CONTACT,
+    }
     length = (g.TIP_Z - 0.02) / 2
-    hand.add_geom(name="fixed_jaw", type=box, size=[0.004, 0.009, length], pos=[-0.004, 0, 0.02 + length], mass=0.02, **pad)
+    hand.add_geom(
+        name="fixed_jaw",
+        type=box,
+        size=[0.004, 0.009, length],
+        pos=[-0.004, 0, 0.02 + length],
+        mass=0.02,
+        **pad,
+    )
     hand.add_site(name="grasp", pos=[0, 0, g.GRASP_Z], group=4)
-    hand.add_camera(name="wrist", **_look_at((0.012, -0.062, 0.0), (0.012, 0.0, 0.085), up=(0.0, 0.0, -1.0)), fovy=62)
+    hand.add_camera(
+        name="wrist", **_look_at((0.012, -0.062, 0.0), (0.012, 0.0, 0.085), up=(0.0, 0.0, -1.0)), fovy=62
+    )
     jaw = hand.add_body(name="moving_jaw", pos=[g.JAW_HINGE_X, 0, g.JAW_HINGE_Z])
     _hinge(jaw, "gripper", [0, 1, 0], (g.JAW_CLOSED_DEG - 2, g.JAW_OPEN_DEG + 2))
     length = (g.TIP_Z - g.JAW_HINGE_Z) / 2
-    jaw.add_geom(name="moving_jaw", type=box, size=[0.004, 0.009, length], pos=[0.004, 0, length], mass=0.02, **pad)
+    jaw.add_geom(
+        name="moving_jaw", type=box, size=[0.004, 0.009, length], pos=[0.004, 0, length], mass=0.02, **pad
+    )
     for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"):
         limit = GRIPPER_TORQUE_LIMIT if name == "gripper" else TORQUE_LIMIT
-        servo = spec.add_actuator(name=name, target=name, trntype=mujoco.mjtTrn.mjTRN_JOINT, forcerange=[-limit, limit], forcelimited=True)
+        servo = spec.add_actuator(
+            name=name,
+            target=name,
+            trntype=mujoco.mjtTrn.mjTRN_JOINT,
+            forcerange=[-limit, limit],
+            forcelimited=True,
+        )
         servo.set_to_position(kp=KP, kv=KV)
 
 
@@ -112,7 +171,11 @@ def _hinge(body: Any, name: str, axis: list[float], limits_deg: tuple[float, flo
     )
 
 
-def _look_at(eye: tuple[float, float, float], at: tuple[float, float, float], up: tuple[float, float, float] = (0.0, 0.0, 1.0)) -> dict[str, list[float]]:
+def _look_at(
+    eye: tuple[float, float, float],
+    at: tuple[float, float, float],
+    up: tuple[float, float, float] = (0.0, 0.0, 1.0),
+) -> dict[str, list[float]]:
     """Return pos and quat of a camera at ``eye`` that looks at ``at``; a MuJoCo camera looks along its -z."""
     back = np.asarray(eye, dtype=float) - np.asarray(at, dtype=float)
     back /= np.linalg.norm(back)

@@ -26,7 +26,9 @@ def _own() -> list[Factor]:
         ),
         Factor(name="post_bearing_deg", unit="deg", nominal=0.0, low=-15.0, high=15.0, reason=_POST),
         Factor(name="post_distance_m", unit="m", nominal=0.168, low=0.160, high=0.176, reason=_POST),
-        Factor(name="post_radius_m", unit="m", nominal=0.010, low=0.007, high=0.013, reason="broomstick to dowel"),
+        Factor(
+            name="post_radius_m", unit="m", nominal=0.010, low=0.007, high=0.013, reason="broomstick to dowel"
+        ),
         Factor(name="pad_offset_deg", unit="deg", nominal=0.0, low=-5.0, high=5.0, reason=_PAD),
         Factor(name="pad_distance_m", unit="m", nominal=0.240, low=0.232, high=0.255, reason=_PAD),
     ]
@@ -73,7 +75,9 @@ class PassPlan(NamedTuple):
     @property
     def post(self) -> tuple[float, float]:
         """The post's axis, m."""
-        return self.post_distance * math.cos(self.post_bearing), self.post_distance * math.sin(self.post_bearing)
+        return self.post_distance * math.cos(self.post_bearing), self.post_distance * math.sin(
+            self.post_bearing
+        )
 
     @property
     def pad(self) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """``arm-pass``: reach the pad behind a post without touching the post; left and right of it are equally good ways.
 
-The test bed of mode collapse: demonstrations go either way by a coin that no camera sees. A policy that learns their mean
-drives into the post; one that keeps the modes apart does not. ``info["mode"]`` says which way an episode went.
+The test bed of mode collapse: demonstrations go either way by a coin that no camera sees. A policy that
+learns their mean drives into the post; one that keeps the modes apart does not. ``info["mode"]`` says which
+way an episode went.
 """
 
 from __future__ import annotations
@@ -47,10 +48,28 @@ _PAD_RGB, _POST_RGB = (0.10, 0.55, 0.20), (0.80, 0.35, 0.05)
 def _add(spec: Any) -> None:
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
     pad = spec.worldbody.add_body(name="pad", pos=[0.24, 0.0, 0.0])
-    pad.add_geom(name="pad", type=cylinder, size=[PAD_RADIUS_M, 0.001, 0], pos=[0, 0, 0.001], rgba=[*_PAD_RGB, 1], contype=0, conaffinity=0, mass=0.01)
+    pad.add_geom(
+        name="pad",
+        type=cylinder,
+        size=[PAD_RADIUS_M, 0.001, 0],
+        pos=[0, 0, 0.001],
+        rgba=[*_PAD_RGB, 1],
+        contype=0,
+        conaffinity=0,
+        mass=0.01,
+    )
     post = spec.worldbody.add_body(name="post", pos=[0.168, 0.0, 0.0])
     half = POST_HEIGHT_M / 2
-    post.add_geom(name="post", type=cylinder, size=[0.01, half, 0], pos=[0, 0, half], rgba=[*_POST_RGB, 1], mass=0.1, friction=[1.0, 0.005, 0.0001], **CONTACT)
+    post.add_geom(
+        name="post",
+        type=cylinder,
+        size=[0.01, half, 0],
+        pos=[0, 0, half],
+        rgba=[*_POST_RGB, 1],
+        mass=0.1,
+        friction=[1.0, 0.005, 0.0001],
+        **CONTACT,
+    )
 
 
 def _apply(world: ArmWorld, values: FactorValues) -> None:
@@ -63,7 +82,13 @@ def _apply(world: ArmWorld, values: FactorValues) -> None:
     world.model.geom_rgba[post, :3] = hue_rgb(_POST_RGB, values["post_hue_deg"])
 
 
-PASS_SCENE = ArmScene(cubes=(), layout=lambda values: [], add=_add, fixtures=(("pad", "target"), ("post", "obstacle")), apply=_apply)
+PASS_SCENE = ArmScene(
+    cubes=(),
+    layout=lambda values: [],
+    add=_add,
+    fixtures=(("pad", "target"), ("post", "obstacle")),
+    apply=_apply,
+)
 """A pad to reach and a post in the way."""
 
 
@@ -97,7 +122,13 @@ class PassJudge:
         along = float(point[:2] @ post[:2]) / distance
         if along > distance and not self.was_past:
             aside = float(point[1] * post[0] - point[0] * post[1]) / distance
-            self.way = "over" if point[2] - (g.TIP_Z - g.GRASP_Z) > POST_HEIGHT_M else "left" if aside > 0 else "right"
+            self.way = (
+                "over"
+                if point[2] - (g.TIP_Z - g.GRASP_Z) > POST_HEIGHT_M
+                else "left"
+                if aside > 0
+                else "right"
+            )
         self.was_past = along > distance
 
 
@@ -126,7 +157,16 @@ class ArmPassEnv(ArmEnv):
             placement_factors=PASS_PLACEMENT,
             modes=WAYS,
         )
-        super().__init__(settings, PASS_SCENE, PassJudge, image_size=image_size, ranges=ranges, renderer=renderer, render=render, engine=engine)
+        super().__init__(
+            settings,
+            PASS_SCENE,
+            PassJudge,
+            image_size=image_size,
+            ranges=ranges,
+            renderer=renderer,
+            render=render,
+            engine=engine,
+        )
 
     def _mode(self) -> str:
         judge = self._judge
@@ -138,11 +178,17 @@ class ArmPassEnv(ArmEnv):
         """The gripper point has to come this near the pad's middle."""
         return ZONE_M
 
-    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+    def near_target(
+        self, values: FactorValues, rng: np.random.Generator
+    ) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
         """Return a pose over a point up to 5 cm from the pad, clear of the post."""
         plan = pass_plan(values)
         radius, angle = NEAR_M * math.sqrt(rng.uniform()), rng.uniform(-math.pi, math.pi)
-        x, y, z = plan.pad[0] + radius * math.cos(angle), plan.pad[1] + radius * math.sin(angle), rng.uniform(0.03, 0.06)
+        x, y, z = (
+            plan.pad[0] + radius * math.cos(angle),
+            plan.pad[1] + radius * math.sin(angle),
+            rng.uniform(0.03, 0.06),
+        )
         if math.hypot(x - plan.post[0], y - plan.post[1]) < plan.post_radius + 0.03:
             return None
         try:

@@ -36,7 +36,16 @@ class ArmPickEnv(ArmEnv):
             presets=ARM_PRESETS,
             placement_factors=PLACEMENT_FACTORS,
         )
-        super().__init__(settings, PICK_SCENE, PickJudge, image_size=image_size, ranges=ranges, renderer=renderer, render=render, engine=engine)
+        super().__init__(
+            settings,
+            PICK_SCENE,
+            PickJudge,
+            image_size=image_size,
+            ranges=ranges,
+            renderer=renderer,
+            render=render,
+            engine=engine,
+        )
 
 
 __all__ = ["RATE_HZ", "SETTLE_STEPS", "ArmPickEnv"]

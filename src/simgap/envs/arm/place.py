@@ -7,7 +7,14 @@ from typing import Any
 from simgap.envs.arm.bins import add_bin
 from simgap.envs.arm.env import RATE_HZ, ArmEnv, arm_settings
 from simgap.envs.arm.judge import PLACE_JUDGE, PLACE_MODES, PlaceJudge
-from simgap.envs.arm.place_factors import PLACE_FACTORS, PLACE_PLACEMENT, PLACE_PRESETS, goal_and_other_bin, instruction, place_layout
+from simgap.envs.arm.place_factors import (
+    PLACE_FACTORS,
+    PLACE_PLACEMENT,
+    PLACE_PRESETS,
+    goal_and_other_bin,
+    instruction,
+    place_layout,
+)
 from simgap.envs.arm.scene import ArmScene, Cube
 from simgap.envs.arm.world import ArmWorld
 from simgap.envs.engines.base import EngineMaker
@@ -32,7 +39,9 @@ def _apply(world: ArmWorld, values: FactorValues) -> None:
     rgba = world.model.geom_rgba
     rgba[world.cube_geom[0], :3] = hue_rgb(_CUBES[named], values["target_hue_deg"])
     rgba[world.cube_geom[1], :3] = hue_rgb(_CUBES[1 - named], values["distractor_hue_deg"])
-    for name, place, colour in zip(("goal_bin", "other_bin"), goal_and_other_bin(values), (named, 1 - named), strict=True):
+    for name, place, colour in zip(
+        ("goal_bin", "other_bin"), goal_and_other_bin(values), (named, 1 - named), strict=True
+    ):
         world.place_fixture(name, place.x, place.y)
         rgba[world.fixture_geoms[name], :3] = hue_rgb(_BINS[colour], values["bin_hue_deg"])
 
@@ -76,7 +85,16 @@ class ArmPlaceEnv(ArmEnv):
             placement_factors=PLACE_PLACEMENT,
             instruction=instruction,
         )
-        super().__init__(settings, PLACE_SCENE, PlaceJudge, image_size=image_size, ranges=ranges, renderer=renderer, render=render, engine=engine)
+        super().__init__(
+            settings,
+            PLACE_SCENE,
+            PlaceJudge,
+            image_size=image_size,
+            ranges=ranges,
+            renderer=renderer,
+            render=render,
+            engine=engine,
+        )
 
 
 __all__ = ["RATE_HZ", "ArmPlaceEnv"]

@@ -33,11 +33,30 @@ _PLACE = "where the arm can grasp pointing straight down, clear of the bins"
 def _bin_factors() -> list[Factor]:
     choice = "the task's own choice; both are set up alike"
     factors = [
-        Factor(name="named", unit="colour index (0 red, 1 blue)", nominal=0.0, low=0.0, high=1.0, integer=True, reason=choice),
-        Factor(name="red_bin_side", unit="side index (0 left, 1 right)", nominal=0.0, low=0.0, high=1.0, integer=True, reason=choice),
+        Factor(
+            name="named",
+            unit="colour index (0 red, 1 blue)",
+            nominal=0.0,
+            low=0.0,
+            high=1.0,
+            integer=True,
+            reason=choice,
+        ),
+        Factor(
+            name="red_bin_side",
+            unit="side index (0 left, 1 right)",
+            nominal=0.0,
+            low=0.0,
+            high=1.0,
+            integer=True,
+            reason=choice,
+        ),
     ]
     for side in ("left", "right"):
-        factors += [Factor(name=f"{side}_bin_d{axis}_m", unit="m", nominal=0.0, low=-0.015, high=0.015, reason=_BIN) for axis in "xy"]
+        factors += [
+            Factor(name=f"{side}_bin_d{axis}_m", unit="m", nominal=0.0, low=-0.015, high=0.015, reason=_BIN)
+            for axis in "xy"
+        ]
     return factors
 
 
@@ -67,7 +86,12 @@ PLACE_PRESETS: Mapping[str, FactorRanges] = presets_of(
     {
         "placement": {"target_x_m": (0.145, 0.225), "target_y_m": (-0.08, 0.08)},
         "bins": dict.fromkeys(_BINS, (-0.015, 0.015)),
-        "colour": {"target_hue_deg": (-15.0, 15.0), "distractor_hue_deg": (-15.0, 15.0), "bin_hue_deg": (-15.0, 15.0), "table_grey": (0.3, 0.75)},
+        "colour": {
+            "target_hue_deg": (-15.0, 15.0),
+            "distractor_hue_deg": (-15.0, 15.0),
+            "bin_hue_deg": (-15.0, 15.0),
+            "table_grey": (0.3, 0.75),
+        },
         **CUBE_SHIFTS,
         **COMMON_SHIFTS,
     },
@@ -76,7 +100,10 @@ PLACE_PLACEMENT: tuple[str, ...] = tuple(
     name
     for name in PLACE_FACTORS.factors
     if name in ("named", "red_bin_side", *_BINS)
-    or (name.endswith(("_x_m", "_y_m", "_yaw_deg", "_bearing_deg", "_distance_m")) and not name.startswith(("front", "wrist")))
+    or (
+        name.endswith(("_x_m", "_y_m", "_yaw_deg", "_bearing_deg", "_distance_m"))
+        and not name.startswith(("front", "wrist"))
+    )
 )
 """What an operator sets up and can measure: the request, where cubes lie and where bins stand."""
 
@@ -84,7 +111,8 @@ PLACE_PLACEMENT: tuple[str, ...] = tuple(
 def goal_and_other_bin(values: FactorValues) -> tuple[BinPlace, BinPlace]:
     """Return where the bin of the named colour stands, and the other one."""
     places = [
-        BinPlace(CENTRE_X_M + values[f"{side}_bin_dx_m"], sign * CENTRE_Y_M + values[f"{side}_bin_dy_m"]) for side, sign in (("left", 1.0), ("right", -1.0))
+        BinPlace(CENTRE_X_M + values[f"{side}_bin_dx_m"], sign * CENTRE_Y_M + values[f"{side}_bin_dy_m"])
+        for side, sign in (("left", 1.0), ("right", -1.0))
     ]
     side = int(values["red_bin_side"]) ^ int(values["named"])
     return places[side], places[1 - side]

@@ -37,7 +37,9 @@ class ArmWorld:
         self.cube_half = [0.012] * len(scene.cubes)
         self.fixture_body = {name: int(model.body(name).id) for name, _ in scene.fixtures}
         self.fixture_geoms = {name: geoms_of(model, body) for name, body in self.fixture_body.items()}
-        self.landmark_geoms: Sequence[Sequence[int]] = [[geom] for geom in self.cube_geom] + [self.fixture_geoms[name] for name, _ in scene.fixtures]
+        self.landmark_geoms: Sequence[Sequence[int]] = [[geom] for geom in self.cube_geom] + [
+            self.fixture_geoms[name] for name, _ in scene.fixtures
+        ]
         self.fixed_jaw = model.geom("fixed_jaw").id
         self.moving_jaw = model.geom("moving_jaw").id
         self.grasp_site = model.site("grasp").id
@@ -45,10 +47,14 @@ class ArmWorld:
         jaws = {"fixed_jaw": [self.fixed_jaw], "moving_jaw": [self.moving_jaw]}
         rest = set(geoms_under(model, int(model.body("base").id))) - {self.fixed_jaw, self.moving_jaw}
         cubes = {cube.name: [geom] for cube, geom in zip(scene.cubes, self.cube_geom, strict=True)}
-        self.contact_table = ContactTable({**jaws, "arm": rest}, {**cubes, **self.fixture_geoms, "table": [self.table]})
+        self.contact_table = ContactTable(
+            {**jaws, "arm": rest}, {**cubes, **self.fixture_geoms, "table": [self.table]}
+        )
         self._lamps = Lamps(model)
         self._mounts = [CameraMount(model, name) for name in ("front", "wrist")]
-        self.camera_id: Mapping[str, int] = {name: mount.id for name, mount in zip(("front", "wrist"), self._mounts, strict=True)}
+        self.camera_id: Mapping[str, int] = {
+            name: mount.id for name, mount in zip(("front", "wrist"), self._mounts, strict=True)
+        }
 
     def apply(self, values: FactorValues) -> None:
         """Set every factor, then put arm and cubes at their start."""
@@ -128,7 +134,15 @@ class ArmWorld:
             for cube, body, half in zip(self.scene.cubes, self.cube_body, self.cube_half, strict=True)
         ]
         for name, role in self.scene.fixtures:
-            found.append(_landmark(self.data, name, role, self.fixture_body[name], _corners_of(self.model, self.fixture_geoms[name])))
+            found.append(
+                _landmark(
+                    self.data,
+                    name,
+                    role,
+                    self.fixture_body[name],
+                    _corners_of(self.model, self.fixture_geoms[name]),
+                )
+            )
         return tuple(found)
 
     def _apply_looks(self, values: FactorValues) -> None:
@@ -181,7 +195,11 @@ def _corners_of(model: Any, geoms: Sequence[int]) -> np.ndarray[Any, Any]:
     for geom in geoms:
         size = model.geom_size[geom]
         if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CYLINDER:
-            points = cone_corners(float(size[0]), 2 * float(size[1]), top_radius_m=float(size[0])) - [0.0, 0.0, float(size[1])]
+            points = cone_corners(float(size[0]), 2 * float(size[1]), top_radius_m=float(size[0])) - [
+                0.0,
+                0.0,
+                float(size[1]),
+            ]
         else:
             points = box_corners(tuple(size))
         matrix = np.empty(9)
@@ -191,4 +209,10 @@ def _corners_of(model: Any, geoms: Sequence[int]) -> np.ndarray[Any, Any]:
 
 
 def _landmark(data: Any, name: str, role: str, body: int, corners_m: np.ndarray[Any, Any]) -> Landmark:
-    return Landmark(name=name, role=role, position_m=data.xpos[body].copy(), rotation=data.xmat[body].reshape(3, 3).copy(), corners_m=corners_m)
+    return Landmark(
+        name=name,
+        role=role,
+        position_m=data.xpos[body].copy(),
+        rotation=data.xmat[body].reshape(3, 3).copy(),
+        corners_m=corners_m,
+    )

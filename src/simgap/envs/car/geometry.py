@@ -1,8 +1,9 @@
 """Lengths, limits and conventions of the car.
 
-Car frame: origin on the floor under the middle of the rear axle, x forward, y left, z up. Commands follow donkeycar:
-``steering.pos`` -1 is full left, +1 full right; ``throttle.vel`` -1 is full reverse, +1 full forward. Angles inside are in the usual sense,
-counterclockwise positive, so a positive steering command is a negative wheel angle.
+Car frame: origin on the floor under the middle of the rear axle, x forward, y left, z up. Commands follow
+donkeycar: ``steering.pos`` -1 is full left, +1 full right; ``throttle.vel`` -1 is full reverse, +1 full
+forward. Angles inside are in the usual sense, counterclockwise positive, so a positive steering command is a
+negative wheel angle.
 """
 
 from __future__ import annotations
@@ -65,9 +66,14 @@ def action_spec(rate_hz: float) -> ActionSpec:
 
 def state_spec(rate_hz: float, *, wheel_speed: bool = False) -> StateSpec:
     """Return the car's state convention: the last command sent, and the driven wheels' speed on a car that measures it."""
-    wheel = (Dimension(name="wheel.vel", unit=Unit.METRE_PER_SECOND, low=-3.0, high=3.0),) if wheel_speed else ()
+    wheel = (
+        (Dimension(name="wheel.vel", unit=Unit.METRE_PER_SECOND, low=-3.0, high=3.0),) if wheel_speed else ()
+    )
     return StateSpec(dimensions=(*_commands(), *wheel), rate_hz=rate_hz)
 
 
 def _commands() -> tuple[Dimension, ...]:
-    return tuple(Dimension(name=name, unit=Unit.NORMALISED, low=-1.0, high=1.0) for name in ("steering.pos", "throttle.vel"))
+    return tuple(
+        Dimension(name=name, unit=Unit.NORMALISED, low=-1.0, high=1.0)
+        for name in ("steering.pos", "throttle.vel")
+    )

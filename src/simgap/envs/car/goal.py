@@ -72,7 +72,9 @@ class CarGoalEnv(SimulatedEnv[CarWorld]):
             state_bound=10.0,
         )
         world = CarWorld(build_model(image_size, RATE_HZ), engine, wheel_speed=wheel_speed)
-        super().__init__(settings, world, image_size=image_size, ranges=ranges, renderer=renderer, render=render)
+        super().__init__(
+            settings, world, image_size=image_size, ranges=ranges, renderer=renderer, render=render
+        )
 
     @property
     def dart_noise(self) -> NDArray[np.float64]:
@@ -89,16 +91,29 @@ class CarGoalEnv(SimulatedEnv[CarWorld]):
         ahead = self.world.car_pose().local(Spot(float(point_m[0]), float(point_m[1])))
         return np.array([ahead.x - g.BUMPER_M, ahead.y])
 
-    def near_target(self, values: FactorValues, rng: np.random.Generator) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
+    def near_target(
+        self, values: FactorValues, rng: np.random.Generator
+    ) -> tuple[FactorValues, NDArray[np.float32] | None] | None:
         """Return values in which the target stands 0.5 to 0.75 m from the rear axle, up to 25 deg off the car's heading: where the car brakes."""
-        distance, bearing = rng.uniform(*NEAR_M), math.radians(values["car_yaw_deg"] + rng.uniform(-25.0, 25.0))
-        x, y = values["car_x_m"] + distance * math.cos(bearing), values["car_y_m"] + distance * math.sin(bearing)
+        distance, bearing = (
+            rng.uniform(*NEAR_M),
+            math.radians(values["car_yaw_deg"] + rng.uniform(-25.0, 25.0)),
+        )
+        x, y = (
+            values["car_x_m"] + distance * math.cos(bearing),
+            values["car_y_m"] + distance * math.sin(bearing),
+        )
         space = self.factor_space.factors
-        if not (space["target_x_m"].low <= x <= space["target_x_m"].high and space["target_y_m"].low <= y <= space["target_y_m"].high):
+        if not (
+            space["target_x_m"].low <= x <= space["target_x_m"].high
+            and space["target_y_m"].low <= y <= space["target_y_m"].high
+        ):
             return None
         return values | {"target_x_m": x, "target_y_m": y}, None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsDict, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsDict, dict[str, Any]]:
         """Start an episode; see :class:`~simgap.envs.base.TaskEnv`."""
         started = super().reset(seed=seed, options=options)
         judge = self._judge

@@ -64,4 +64,8 @@ class GoalJudge:
         return self.start is not None and math.dist(self.start, (pose.x, pose.y)) > MOVED_M
 
     def _hit(self, world: CarWorld, cone: int) -> bool:
-        return world.touched(cone) or math.dist(world.cone_spot(cone), self.cones[cone]) > PUSHED_M or world.cone_tilt(cone) > PUSHED_RAD
+        return (
+            world.touched(cone)
+            or math.dist(world.cone_spot(cone), self.cones[cone]) > PUSHED_M
+            or world.cone_tilt(cone) > PUSHED_RAD
+        )

@@ -29,10 +29,14 @@ class Spot(NamedTuple):
 def layout(values: FactorValues) -> list[Spot]:
     """Return where the target and the two distractors stand.
 
-    A distractor that would leave the room, crowd another cone or stand in the way (nearer to the straight line from the car to the
-    target than ``path_clearance_m``) is moved round the target in steps of 20 deg, and farther out after a full round.
+    A distractor that would leave the room, crowd another cone or stand in the way (nearer to the straight
+    line from the car to the target than ``path_clearance_m``) is moved round the target in steps of 20 deg,
+    and farther out after a full round.
     """
-    start, target = Spot(values["car_x_m"], values["car_y_m"]), Spot(values["target_x_m"], values["target_y_m"])
+    start, target = (
+        Spot(values["car_x_m"], values["car_y_m"]),
+        Spot(values["target_x_m"], values["target_y_m"]),
+    )
     spots = [target]
     for name in ("distractor1", "distractor2"):
         for attempt in range(18 * 8):
@@ -42,7 +46,9 @@ def layout(values: FactorValues) -> list[Spot]:
             if _stands_free(spot, spots, start, values["path_clearance_m"]):
                 break
         else:
-            raise AssertionError(f"no free floor for {name} in {values}; the bounds of the placement factors leave some")
+            raise AssertionError(
+                f"no free floor for {name} in {values}; the bounds of the placement factors leave some"
+            )
         spots.append(spot)
     return spots
 

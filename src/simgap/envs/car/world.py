@@ -13,7 +13,16 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.car import geometry as g
 from simgap.envs.car.factors import CONES
 from simgap.envs.car.layout import Spot, layout
-from simgap.envs.car.model import BANDS, BODY_RADII_M, CONE_CONTACT_RADIUS_M, CORNERS_MASS_KG, FOOT_RADIUS_M, ORANGE, SERVO_DAMPING, TIERS
+from simgap.envs.car.model import (
+    BANDS,
+    BODY_RADII_M,
+    CONE_CONTACT_RADIUS_M,
+    CORNERS_MASS_KG,
+    FOOT_RADIUS_M,
+    ORANGE,
+    SERVO_DAMPING,
+    TIERS,
+)
 from simgap.envs.contacts import ContactTable
 from simgap.envs.engines import Engine
 from simgap.envs.engines.base import EngineMaker
@@ -36,7 +45,10 @@ class CarPose(NamedTuple):
     def local(self, spot: Spot) -> Spot:
         """Return a point of the floor in the car's frame, m: x ahead, y left."""
         dx, dy = spot.x - self.x, spot.y - self.y
-        return Spot(dx * math.cos(self.yaw) + dy * math.sin(self.yaw), -dx * math.sin(self.yaw) + dy * math.cos(self.yaw))
+        return Spot(
+            dx * math.cos(self.yaw) + dy * math.sin(self.yaw),
+            -dx * math.sin(self.yaw) + dy * math.cos(self.yaw),
+        )
 
 
 class CarWorld:
@@ -58,8 +70,13 @@ class CarWorld:
         self._cone_qpos = [int(model.joint(name).qposadr[0]) for name in CONES]
         self._foot = [int(model.geom(f"{name}_foot").id) for name in CONES]
         self._tiers = [[int(model.geom(f"{name}_tier{tier}").id) for tier in range(TIERS)] for name in CONES]
-        self._bands = [[int(model.geom(f"{name}_{band}_band").id) for band in ("upper", "lower")] for name in CONES]
-        rest = [[foot, *tiers, lower] for foot, tiers, (_, lower) in zip(self._foot, self._tiers, self._bands, strict=True)]
+        self._bands = [
+            [int(model.geom(f"{name}_{band}_band").id) for band in ("upper", "lower")] for name in CONES
+        ]
+        rest = [
+            [foot, *tiers, lower]
+            for foot, tiers, (_, lower) in zip(self._foot, self._tiers, self._bands, strict=True)
+        ]
         self.landmark_geoms: Sequence[Sequence[int]] = [*([upper] for upper, _ in self._bands), *rest]
         self._cone_height = 0.18
         self._car_body = int(model.body("car").id)
@@ -71,16 +88,28 @@ class CarWorld:
         self._steer_qpos = [int(model.joint(f"steer_{side}").qposadr[0]) for side in ("left", "right")]
         self._motors = [int(model.actuator(f"rear_{side}").id) for side in ("left", "right")]
         self._servos = [int(model.actuator(f"steer_{side}").id) for side in ("left", "right")]
-        parts = {self._car_body, *(int(b) for b in range(model.nbody) if int(model.body_rootid[b]) == self._car_body)}
-        self.car_geoms = frozenset(geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) in parts)
+        parts = {
+            self._car_body,
+            *(int(b) for b in range(model.nbody) if int(model.body_rootid[b]) == self._car_body),
+        }
+        self.car_geoms = frozenset(
+            geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) in parts
+        )
         self._floor = int(model.geom("floor").id)
         self._pattern_body = int(model.body("floor_pattern").id)
-        self._pattern = [geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) == self._pattern_body]
+        self._pattern = [
+            geom for geom in range(model.ngeom) if int(model.geom_bodyid[geom]) == self._pattern_body
+        ]
         self._walls = [int(model.geom(f"wall_{side}").id) for side in ("ahead", "behind", "left", "right")]
-        self.contact_table = ContactTable({"car": self.car_geoms}, {name: [geom] for name, geom in zip(CONES, self.cone_geom, strict=True)})
+        self.contact_table = ContactTable(
+            {"car": self.car_geoms}, {name: [geom] for name, geom in zip(CONES, self.cone_geom, strict=True)}
+        )
         self._lamps, self._camera = Lamps(model), CameraMount(model, "onboard")
         self.camera_id: Mapping[str, int] = {"onboard": self._camera.id}
-        self._nominal_mass = (float(model.body_mass[self._car_body]), model.body_inertia[self._car_body].copy())
+        self._nominal_mass = (
+            float(model.body_mass[self._car_body]),
+            model.body_inertia[self._car_body].copy(),
+        )
         self._gain = self._steering_gain = 1.0
         self._offset = self._dead_zone = 0.0
 
@@ -119,13 +148,15 @@ class CarWorld:
     def command(self, action: NDArray[np.float64]) -> None:
         """Turn a command into wheel angles for the servos and a no-load speed for the motors.
 
-        Motors: ``u = gain |throttle| - dead zone`` of full voltage is left to turn the wheels; a wheel that turns faster than ``u`` asks
-        for is braked by its own motor, as with a bridge that shorts it.
+        Motors: ``u = gain |throttle| - dead zone`` of full voltage is left to turn the wheels; a wheel that
+        turns faster than ``u`` asks for is braked by its own motor, as with a bridge that shorts it.
         """
         angle = -float(action[0]) * math.radians(g.STEERING_LIMIT_DEG) * self._steering_gain - self._offset
         self.data.ctrl[self._servos] = g.ackermann(angle)
         pull = max(self._gain * abs(float(action[1])) - self._dead_zone, 0.0) / (1.0 - self._dead_zone)
-        self.data.ctrl[self._motors] = math.copysign(pull, float(action[1])) * g.TOP_SPEED_MPS / g.WHEEL_RADIUS_M
+        self.data.ctrl[self._motors] = (
+            math.copysign(pull, float(action[1])) * g.TOP_SPEED_MPS / g.WHEEL_RADIUS_M
+        )
 
     def rest_command(self) -> NDArray[np.float64]:
         """Return straight wheels and no throttle, ``(2,)``."""
@@ -169,14 +200,29 @@ class CarWorld:
             radius, half = self.model.geom_size[upper, :2]
             corners = cone_corners(radius, 2 * half, top_radius_m=radius)
             corners[:, 2] += self.model.geom_pos[upper, 2] - half
-            found.append(self._landmark(index, f"{name}_band", "target" if index == 0 else "distractor", corners))
+            found.append(
+                self._landmark(index, f"{name}_band", "target" if index == 0 else "distractor", corners)
+            )
         for index, name in enumerate(CONES):
-            found.append(self._landmark(index, name, "obstacle", cone_corners(FOOT_RADIUS_M, self._cone_height, top_radius_m=BODY_RADII_M[1])))
+            found.append(
+                self._landmark(
+                    index,
+                    name,
+                    "obstacle",
+                    cone_corners(FOOT_RADIUS_M, self._cone_height, top_radius_m=BODY_RADII_M[1]),
+                )
+            )
         return tuple(found)
 
     def _landmark(self, cone: int, name: str, role: str, corners_m: NDArray[np.float64]) -> Landmark:
         body = self._cone_body[cone]
-        return Landmark(name=name, role=role, position_m=self.data.xpos[body].copy(), rotation=self.data.xmat[body].reshape(3, 3).copy(), corners_m=corners_m)
+        return Landmark(
+            name=name,
+            role=role,
+            position_m=self.data.xpos[body].copy(),
+            rotation=self.data.xmat[body].reshape(3, 3).copy(),
+            corners_m=corners_m,
+        )
 
     def _apply_looks(self, values: FactorValues) -> None:
         model, grey = self.model, values["floor_grey"]
@@ -189,7 +235,9 @@ class CarWorld:
         model.body_quat[self._pattern_body] = math.cos(turn / 2), 0, 0, math.sin(turn / 2)
         model.geom_rgba[self._walls, :3] = values["wall_grey"]
         for index, name in enumerate(CONES):
-            model.geom_rgba[[self._foot[index], *self._tiers[index]], :3] = hue_rgb(ORANGE, values["cone_hue_deg"])
+            model.geom_rgba[[self._foot[index], *self._tiers[index]], :3] = hue_rgb(
+                ORANGE, values["cone_hue_deg"]
+            )
             shift = values["target_hue_deg"] if name == "target" else values["distractor_hue_deg"]
             for geom, rgb in zip(self._bands[index], BANDS[name], strict=True):
                 model.geom_rgba[geom, :3] = hue_rgb(rgb, shift)
@@ -201,8 +249,15 @@ class CarWorld:
         tier_half = (height - 2 * FOOT_HALF_M) / TIERS / 2
         for index in range(len(CONES)):
             for tier, geom in enumerate(self._tiers[index]):
-                self._resize(geom, bottom + (top - bottom) * (tier + 0.5) / TIERS, tier_half, 2 * FOOT_HALF_M + (2 * tier + 1) * tier_half)
-            for geom, foot in zip(self._bands[index], (BANDS_MEET_AT * height, BANDS_MEET_AT * height - band), strict=True):
+                self._resize(
+                    geom,
+                    bottom + (top - bottom) * (tier + 0.5) / TIERS,
+                    tier_half,
+                    2 * FOOT_HALF_M + (2 * tier + 1) * tier_half,
+                )
+            for geom, foot in zip(
+                self._bands[index], (BANDS_MEET_AT * height, BANDS_MEET_AT * height - band), strict=True
+            ):
                 self._resize(geom, bottom + (top - bottom) * foot / height + 0.004, band / 2, foot + band / 2)
             self._resize(self.cone_geom[index], CONE_CONTACT_RADIUS_M, height / 2, height / 2)
             body, mass = self._cone_body[index], values["cone_mass_kg"]
@@ -227,7 +282,8 @@ class CarWorld:
         model.body_mass[self._car_body] = chassis
         model.body_inertia[self._car_body] = inertia * chassis / mass
         model.dof_damping[self._wheel_dof] = values["drag"] * radius**2 / 4
-        # A motor's back EMF brakes its wheel; this much makes a car of nominal mass reach 63 % of its speed in one lag.
+        # A motor's back EMF brakes its wheel; this much makes a car of nominal mass reach 63 % of its speed
+        # in one lag.
         stiffness = g.CAR_MASS_KG * radius**2 / values["motor_lag_s"] / len(self._motors)
         model.actuator_gainprm[self._motors, 0] = stiffness
         model.actuator_biasprm[self._motors, 2] = -stiffness
@@ -237,4 +293,7 @@ class CarWorld:
         model.actuator_biasprm[self._servos, 1] = -kp
         model.actuator_forcerange[self._servos] = -torque, torque
         self._gain, self._dead_zone = values["motor_gain"], values["throttle_dead_zone"]
-        self._steering_gain, self._offset = values["steering_gain"], math.radians(values["steering_offset_deg"])
+        self._steering_gain, self._offset = (
+            values["steering_gain"],
+            math.radians(values["steering_offset_deg"]),
+        )

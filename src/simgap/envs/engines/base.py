@@ -1,8 +1,9 @@
 """The contract of an engine: it moves a world whose poses, looks and commands live in a MuJoCo model and its data.
 
-``MjData`` is the common tongue: cameras render from it, teachers and judges read poses from it. An engine takes the state
-and the commands from there, moves the state by its own contact, solver and integrator, and writes it back with all
-poses up to date. What only a solver knows (contacts, torques) is asked of the engine, never of ``MjData``.
+``MjData`` is the common tongue: cameras render from it, teachers and judges read poses from it. An engine
+takes the state and the commands from there, moves the state by its own contact, solver and integrator, and
+writes it back with all poses up to date. What only a solver knows (contacts, torques) is asked of the engine,
+never of ``MjData``.
 """
 
 from __future__ import annotations

@@ -34,13 +34,22 @@ DECLARED: tuple[Difference, ...] = (
         drake="takes 2 a b / (a + b)",
         measure="slide: unlike frictions",
         size=2.3,
-        matters="cubes on the table when the factor friction is not 1: at 0.4 the cube slides at 0.57 instead of 1; jaws and cubes have the same coefficient",
+        matters=(
+            "cubes on the table when the factor friction is not 1: at 0.4 the cube slides at 0.57 instead of"
+            " 1; jaws and cubes have the same coefficient"
+        ),
     ),
     Difference(
         name="turning friction",
         envs=_ARM,
-        mujoco="a resting face touches in its four corners, each with a torsional coefficient of its own (condim 4): brakes a spin too strongly",
-        drake="a face touches in a patch whose pressure is integrated over its polygons, and no coefficient is added: 13 % below theory",
+        mujoco=(
+            "a resting face touches in its four corners, each with a torsional coefficient of its own (condim"
+            " 4): brakes a spin too strongly"
+        ),
+        drake=(
+            "a face touches in a patch whose pressure is integrated over its polygons, and no coefficient is"
+            " added: 13 % below theory"
+        ),
         measure="spin: cube",
         size=400.0,
         matters="how a cube turns when one jaw pushes it off centre",
@@ -57,7 +66,10 @@ DECLARED: tuple[Difference, ...] = (
     Difference(
         name="sliding wheels",
         envs=_CAR,
-        mujoco="a car that slides on locked wheels hops by millimetres, and brakes 10 % less than friction times weight",
+        mujoco=(
+            "a car that slides on locked wheels hops by millimetres, and brakes 10 % less than friction times"
+            " weight"
+        ),
         drake="slides, and gives theory's value",
         measure="slide: locked wheels",
         size=0.45,
@@ -66,7 +78,10 @@ DECLARED: tuple[Difference, ...] = (
     Difference(
         name="pushed cone",
         envs=_CAR,
-        mujoco="the foot of a cone that is pushed chatters: the car is 23 % slower than motors, drag and friction make it",
+        mujoco=(
+            "the foot of a cone that is pushed chatters: the car is 23 % slower than motors, drag and"
+            " friction make it"
+        ),
         drake="slides without a chatter, 10 % slower than theory",
         measure="push: cone",
         size=0.06,
@@ -75,28 +90,42 @@ DECLARED: tuple[Difference, ...] = (
     Difference(
         name="softness of contact",
         envs=_ALL,
-        mujoco="springs with a time constant of 10 ms (arm) and 20 ms (car): things sink in by their own inertia's measure",
-        drake="loose things are hydroelastic, of 0.5 MPa, robots and furniture rigid; 20 kN/m where a round shape touches",
+        mujoco=(
+            "springs with a time constant of 10 ms (arm) and 20 ms (car): things sink in by their own"
+            " inertia's measure"
+        ),
+        drake=(
+            "loose things are hydroelastic, of 0.5 MPa, robots and furniture rigid; 20 kN/m where a round"
+            " shape touches"
+        ),
         matters="the opening at which jaws come to rest on a cube (1 % of the gripper), and impacts",
     ),
     Difference(
         name="normal force in friction",
         envs=_ALL,
         mujoco="normal and friction forces solved for together, in a convex problem",
-        drake="friction bounded by the normal force of the step before (lagged), regularised below 1 mm/s of slip",
+        drake=(
+            "friction bounded by the normal force of the step before (lagged), regularised below 1 mm/s of"
+            " slip"
+        ),
         matters="impacts, and creep of at most 1 mm/s in what should stick",
     ),
     Difference(
         name="time step and integration of servos",
         envs=_ALL,
         mujoco="2.5 ms (arm) and 5 ms (car); servo stiffness explicit, damping implicit",
-        drake="5 ms and 10 ms; servo stiffness, damping and torque limits inside the contact solver's implicit step",
+        drake=(
+            "5 ms and 10 ms; servo stiffness, damping and torque limits inside the contact solver's implicit"
+            " step"
+        ),
         matters="rise times, by half of Drake's step",
     ),
     Difference(
         name="sleep",
         envs=_ALL,
-        mujoco="on the table everything is always in the solver; the car's cones sleep until they are touched",
+        mujoco=(
+            "on the table everything is always in the solver; the car's cones sleep until they are touched"
+        ),
         drake="cubes and cones at rest for 0.15 s are held until something that moves is within 3 cm",
         matters="creep of things at rest; nothing that a robot does",
     ),

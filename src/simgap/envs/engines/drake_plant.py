@@ -1,7 +1,8 @@
 """A Drake plant of a MuJoCo model: Drake's own parser reads the same MJCF, and what that parser drops is set here.
 
-Set here: servos with gains and torque limits, reflected inertia, collision filters, and the stiffness of contact, which has no
-common unit between the two. Everything else (inertias, frames, joints, limits, damping, friction) is Drake's own reading.
+Set here: servos with gains and torque limits, reflected inertia, collision filters, and the stiffness of
+contact, which has no common unit between the two. Everything else (inertias, frames, joints, limits, damping,
+friction) is Drake's own reading.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ POINT_STIFFNESS_N_PER_M = 2e4
 MODULUS_PA = 5e5
 """Hydroelastic modulus of loose things, soft rubber's: 7 N on a 4 cm2 pad press a cube in by 0.4 mm, as in MuJoCo.
 
-Of 80 cubes dropped from 8 cm, 5 at 1 MPa and 50 s/m never came to rest, and most at 5 MPa and 10 s/m: they rocked by a milliradian from
-step to step for ever. None does at these values.
+Of 80 cubes dropped from 8 cm, 5 at 1 MPa and 50 s/m never came to rest, and most at 5 MPa and 10 s/m: they
+rocked by a milliradian from step to step for ever. None does at these values.
 """
 DISSIPATION_S_PER_M = 100.0
 """Hunt and Crossley dissipation: no bounce at the speeds of these tasks."""
@@ -80,7 +81,9 @@ def pydrake(part: str) -> Any:
     try:
         return import_module(f"pydrake.{part}")
     except ModuleNotFoundError as error:
-        raise MachineError("engine drake needs pydrake, which is not installed: pip install 'simgap[drake]'") from error
+        raise MachineError(
+            "engine drake needs pydrake, which is not installed: pip install 'simgap[drake]'"
+        ) from error
 
 
 def build_plant(model: Any, timestep_s: float) -> Plant:
@@ -105,12 +108,17 @@ def build_plant(model: Any, timestep_s: float) -> Plant:
     plant.mutable_gravity_field().set_gravity_vector(np.array(model.opt.gravity))
     instance = _parse(plant, named.xml)
     is_free = model.jnt_type == mujoco.mjtJoint.mjJNT_FREE
-    hinges = {i: plant.GetJointByName(name, instance) for i, name in enumerate(named.joints) if not is_free[i]}
+    hinges = {
+        i: plant.GetJointByName(name, instance) for i, name in enumerate(named.joints) if not is_free[i]
+    }
     servos = tuple(_add_servo(plant, model, i, hinges) for i in range(model.nu))
     rotors = _add_rotors(plant, model, hinges, servos)
     ground = _add_ground(plant, scene, model, _collision_shapes(scene, named), instance)
     plant.Finalize()  # free joints come into being here, called like their bodies
-    joints = tuple(hinges[i] if i in hinges else plant.GetJointByName(named.bodies[model.jnt_bodyid[i]], instance) for i in range(model.njnt))
+    joints = tuple(
+        hinges[i] if i in hinges else plant.GetJointByName(named.bodies[model.jnt_bodyid[i]], instance)
+        for i in range(model.njnt)
+    )
     bodies = (plant.world_body(), *(plant.GetBodyByName(name, instance) for name in named.bodies[1:]))
     geometries = _collision_shapes(scene, named)
     _drop_what_is_only_seen(plant, scene, geometries)
@@ -124,21 +132,30 @@ def _refuse_what_is_lost(model: Any) -> None:
     servos = model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT
     losses = {
         "joints with dry friction (frictionloss)": bool(np.any(model.dof_frictionloss)),
-        "free joints with an armature": bool(np.any(model.dof_armature[model.jnt_type[model.dof_jntid] == mujoco.mjtJoint.mjJNT_FREE])),
+        "free joints with an armature": bool(
+            np.any(model.dof_armature[model.jnt_type[model.dof_jntid] == mujoco.mjtJoint.mjJNT_FREE])
+        ),
         "ball joints": bool(np.any(model.jnt_type == mujoco.mjtJoint.mjJNT_BALL)),
         "contact pairs of their own": model.npair > 0,
         "gravity compensation": bool(np.any(model.body_gravcomp)),
-        "wind, density or viscosity": bool(np.any(model.opt.wind) or model.opt.density or model.opt.viscosity),
+        "wind, density or viscosity": bool(
+            np.any(model.opt.wind) or model.opt.density or model.opt.viscosity
+        ),
         "actuators on something else than one joint": bool(np.any(servos)),
         "actuators with dynamics of their own": bool(np.any(model.actuator_dyntype)),
         "actuators with a gain that depends on the state": bool(np.any(model.actuator_gaintype)),
         "actuators with another force limit each way": any(
-            limited and -low != high for limited, (low, high) in zip(model.actuator_forcelimited, model.actuator_forcerange, strict=True)
+            limited and -low != high
+            for limited, (low, high) in zip(
+                model.actuator_forcelimited, model.actuator_forcerange, strict=True
+            )
         ),
     }
     for what, is_there in losses.items():
         if is_there:
-            raise UsageError(f"the model has {what}, which engine drake does not take over; use engine mujoco for this env")
+            raise UsageError(
+                f"the model has {what}, which engine drake does not take over; use engine mujoco for this env"
+            )
 
 
 def _parse(plant: Any, xml: str) -> Any:
@@ -146,7 +163,9 @@ def _parse(plant: Any, xml: str) -> Any:
     with complaints() as heard:
         instances = pydrake("multibody.parsing").Parser(plant).AddModelsFromString(xml, "xml")
     if heard:
-        raise UsageError(f"Drake's MJCF parser would lose part of the model: {heard[0]}; use engine mujoco for this env")
+        raise UsageError(
+            f"Drake's MJCF parser would lose part of the model: {heard[0]}; use engine mujoco for this env"
+        )
     return instances[0]
 
 
@@ -172,7 +191,9 @@ def complaints() -> Iterator[list[str]]:
 
 def _add_servo(plant: Any, model: Any, index: int, joints: dict[int, Any]) -> Servo:
     ratio = float(model.actuator_gear[index, 0])
-    actuator = plant.AddJointActuator(f"servo_{index}", joints[int(model.actuator_trnid[index, 0])], abs(ratio) * torque_limit(model, index))
+    actuator = plant.AddJointActuator(
+        f"servo_{index}", joints[int(model.actuator_trnid[index, 0])], abs(ratio) * torque_limit(model, index)
+    )
     actuator.set_controller_gains(gains(model, index, ratio))
     return Servo(actuator, ratio)
 
@@ -184,9 +205,16 @@ def torque_limit(model: Any, index: int) -> float:
 
 def gains(model: Any, index: int, ratio: float) -> Any:
     """Return the stiffness and damping that a MuJoCo actuator puts on its joint, as Drake's gains."""
-    stiffness, damping = (-float(model.actuator_biasprm[index, k]) * (model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE) for k in (1, 2))
+    stiffness, damping = (
+        -float(model.actuator_biasprm[index, k])
+        * (model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE)
+        for k in (1, 2)
+    )
     if stiffness < 0 or damping < 0:
-        raise UsageError(f"actuator {index} pushes away from its target (stiffness {stiffness:g}, damping {damping:g}), which engine drake refuses")
+        raise UsageError(
+            f"actuator {index} pushes away from its target (stiffness {stiffness:g}, damping {damping:g}),"
+            " which engine drake refuses"
+        )
     return pydrake("multibody.tree").PdControllerGains(p=ratio**2 * stiffness, d=ratio**2 * damping)
 
 
@@ -205,25 +233,35 @@ def _collision_shapes(scene: Any, named: NamedMjcf) -> dict[int, Any]:
     """Return Drake's geometry of every MuJoCo geom that can collide, by geom id."""
     inspector = scene.model_inspector()
     index = {name: i for i, name in enumerate(named.geoms)}
-    found = {index[inspector.GetName(g).rsplit("::", 1)[-1]]: g for g in inspector.GetAllGeometryIds(pydrake("geometry").Role.kProximity)}
+    found = {
+        index[inspector.GetName(g).rsplit("::", 1)[-1]]: g
+        for g in inspector.GetAllGeometryIds(pydrake("geometry").Role.kProximity)
+    }
     return dict(sorted(found.items()))
 
 
 def _add_ground(plant: Any, scene: Any, model: Any, shapes: dict[int, Any], instance: Any) -> Any:
     """Hang every fixed shape on one body whose only joint is locked, and return the joint.
 
-    Drake can lock bodies at rest, which saves most of the time, but crashes when a body touches a shape of the world itself
-    while any joint is locked (RobotLocomotion/drake issue 24773).
+    Drake can lock bodies at rest, which saves most of the time, but crashes when a body touches a shape of
+    the world itself while any joint is locked (RobotLocomotion/drake issue 24773).
     """
     geometry, maths, tree = pydrake("geometry"), pydrake("math"), pydrake("multibody.tree")
     body = plant.AddRigidBody("ground_", instance, tree.SpatialInertia.SolidBoxWithMass(1.0, 1.0, 1.0, 1.0))
-    joint = plant.AddJoint(tree.PrismaticJoint("ground_", plant.world_frame(), body.body_frame(), [0.0, 0.0, 1.0]))
+    joint = plant.AddJoint(
+        tree.PrismaticJoint("ground_", plant.world_frame(), body.body_frame(), [0.0, 0.0, 1.0])
+    )
     data, inspector = mujoco.MjData(model), scene.model_inspector()
     mujoco.mj_kinematics(model, data)
     for geom in [g for g in shapes if model.body_weldid[model.geom_bodyid[g]] == 0]:
         name = inspector.GetName(shapes[geom]).rsplit("::", 1)[-1]
-        shape, properties = inspector.GetShape(shapes[geom]).Clone(), geometry.ProximityProperties(inspector.GetProximityProperties(shapes[geom]))
-        pose = maths.RigidTransform(maths.RotationMatrix(data.geom_xmat[geom].reshape(3, 3)), data.geom_xpos[geom].copy())
+        shape, properties = (
+            inspector.GetShape(shapes[geom]).Clone(),
+            geometry.ProximityProperties(inspector.GetProximityProperties(shapes[geom])),
+        )
+        pose = maths.RigidTransform(
+            maths.RotationMatrix(data.geom_xmat[geom].reshape(3, 3)), data.geom_xpos[geom].copy()
+        )
         scene.RemoveRole(plant.get_source_id(), shapes[geom], geometry.Role.kProximity)
         plant.RegisterCollisionGeometry(body, pose, shape, name, properties)
     return joint
@@ -240,14 +278,16 @@ def _drop_what_is_only_seen(plant: Any, scene: Any, geometries: dict[int, Any]) 
 def _set_contact(plant: Any, scene: Any, model: Any, geometries: dict[int, Any]) -> None:
     """Let shapes with flat faces meet in patches (hydroelastic), round ones in points, where a mesh would make a wheel a polygon.
 
-    Loose things give way; robots and what is fixed do not, which leaves a third of the polygons between a jaw and a cube. Two rigid
-    shapes touch in a point.
+    Loose things give way; robots and what is fixed do not, which leaves a third of the polygons between a jaw
+    and a cube. Two rigid shapes touch in a point.
     """
     geometry = pydrake("geometry")
     inspector = scene.model_inspector()
     for geom, identity in geometries.items():
         properties = geometry.ProximityProperties(inspector.GetProximityProperties(identity))
-        geometry.AddContactMaterial(dissipation=DISSIPATION_S_PER_M, point_stiffness=POINT_STIFFNESS_N_PER_M, properties=properties)
+        geometry.AddContactMaterial(
+            dissipation=DISSIPATION_S_PER_M, point_stiffness=POINT_STIFFNESS_N_PER_M, properties=properties
+        )
         kind, edge = int(model.geom_type[geom]), 0.5 * float(model.geom_rbound[geom]) or 1.0
         if kind in _FLAT_FACED and is_loose(model, int(model.geom_bodyid[geom])):
             geometry.AddCompliantHydroelasticProperties(edge, MODULUS_PA, properties)
@@ -291,5 +331,7 @@ def colliding(model: Any) -> NDArray[np.bool_]:
     body = model.geom_bodyid
     for signature in model.exclude_signature:
         first, second = int(signature) >> 16, int(signature) & 0xFFFF
-        excluded |= (body[:, None] == first) & (body[None, :] == second) | (body[:, None] == second) & (body[None, :] == first)
+        excluded |= (body[:, None] == first) & (body[None, :] == second) | (body[:, None] == second) & (
+            body[None, :] == first
+        )
     return np.asarray((bits | bits.T) & ~same & ~(related & moving) & ~excluded)

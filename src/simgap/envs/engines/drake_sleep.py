@@ -1,7 +1,8 @@
 """Sleep: a free body at rest on something fixed is held there, out of the solver, until something that moves comes near.
 
-Three cubes on a table or three cones on a floor are most of the work of a step although nothing happens to them. MuJoCo has
-the same device. What a body at rest would still do (creep by micrometres) is lost while it sleeps; nothing else is.
+Three cubes on a table or three cones on a floor are most of the work of a step although nothing happens to
+them. MuJoCo has the same device. What a body at rest would still do (creep by micrometres) is lost while it
+sleeps; nothing else is.
 """
 
 from __future__ import annotations
@@ -53,10 +54,20 @@ class Sleep:
         """Find out which bodies may sleep: the loose ones."""
         self._model, self._plant = model, plant
         solid = colliding(model).any(axis=1)
-        self._geoms = {body: np.flatnonzero((model.geom_bodyid == body) & solid) for body in range(1, model.nbody) if is_loose(model, body)}
-        self._dofs = np.array([np.arange(6) + model.body_dofadr[body] for body in self._geoms], dtype=int).reshape(-1, 6)
+        self._geoms = {
+            body: np.flatnonzero((model.geom_bodyid == body) & solid)
+            for body in range(1, model.nbody)
+            if is_loose(model, body)
+        }
+        self._dofs = np.array(
+            [np.arange(6) + model.body_dofadr[body] for body in self._geoms], dtype=int
+        ).reshape(-1, 6)
         self._moving = np.flatnonzero(solid & (model.body_weldid[model.geom_bodyid] != 0))
-        self._fixed = [identity for geom, identity in plant.geometries.items() if model.body_weldid[model.geom_bodyid[geom]] == 0]
+        self._fixed = [
+            identity
+            for geom, identity in plant.geometries.items()
+            if model.body_weldid[model.geom_bodyid[geom]] == 0
+        ]
         self._night = _Night()
 
     def reset(self) -> None:
@@ -85,10 +96,16 @@ class Sleep:
             contacts: what touches what now.
         """
         night, model = self._night, self._model
-        reach = np.zeros(model.ngeom) if night.before is None else np.sqrt(((data.geom_xpos - night.before) ** 2).sum(axis=1))
+        reach = (
+            np.zeros(model.ngeom)
+            if night.before is None
+            else np.sqrt(((data.geom_xpos - night.before) ** 2).sum(axis=1))
+        )
         night.before = data.geom_xpos.copy()
         speeds = np.abs(data.qvel[self._dofs])  # of every loose body, (bodies, 6)
-        rests = (speeds[:, :3].max(axis=1, initial=0.0) < REST_MPS) & (speeds[:, 3:].max(axis=1, initial=0.0) < REST_RAD_S)
+        rests = (speeds[:, :3].max(axis=1, initial=0.0) < REST_MPS) & (
+            speeds[:, 3:].max(axis=1, initial=0.0) < REST_RAD_S
+        )
         for body, is_slow in zip(self._geoms, rests.tolist(), strict=True):
             if body not in night.asleep:
                 night.rested[body] = night.rested.get(body, 0) + 1 if is_slow else 0
@@ -125,7 +142,9 @@ class Sleep:
         night.asleep = asleep
         if asleep:
             mine = [plant.geometries[int(geom)] for body in sorted(asleep) for geom in self._geoms[body]]
-            pairs = geometry.CollisionFilterDeclaration().ExcludeBetween(geometry.GeometrySet(mine), geometry.GeometrySet([*self._fixed, *mine]))
+            pairs = geometry.CollisionFilterDeclaration().ExcludeBetween(
+                geometry.GeometrySet(mine), geometry.GeometrySet([*self._fixed, *mine])
+            )
             night.filtered = filters.ApplyTransient(pairs)
 
     def _contacts_of(self, body: int, asleep: frozenset[int], known: Sequence[Pair]) -> tuple[Pair, ...]:
@@ -140,7 +159,9 @@ class Sleep:
         return tuple(sorted(found))
 
 
-def _gaps(model: Any, data: Any, geoms: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gaps(
+    model: Any, data: Any, geoms: NDArray[np.int64], points: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the distance of points from geoms, ``(points, geoms)`` m: exact for boxes, from the bounding sphere for others."""
     box = model.geom_type[geoms] == mujoco.mjtGeom.mjGEOM_BOX
     offset = points[:, None, :] - data.geom_xpos[geoms]

@@ -12,7 +12,19 @@ from simgap.envs._mujoco import mujoco
 from simgap.envs.engines.drake_plant import Plant, gains, pydrake, set_filters, torque_limit
 from simgap.errors import UsageError
 
-_FIXED = (*("geom_contype", "geom_conaffinity", "jnt_range", "jnt_stiffness", "jnt_pos", "jnt_axis", "qpos_spring", "dof_frictionloss", "actuator_gear"),)
+_FIXED = (
+    *(
+        "geom_contype",
+        "geom_conaffinity",
+        "jnt_range",
+        "jnt_stiffness",
+        "jnt_pos",
+        "jnt_axis",
+        "qpos_spring",
+        "dof_frictionloss",
+        "actuator_gear",
+    ),
+)
 """Fields that no factor may change while Drake moves the world: a changed one is an error, because Drake would go on with the old value."""
 _COPIED = (
     *("body_pos", "body_quat", "body_mass", "body_inertia", "body_ipos", "body_iquat"),
@@ -33,7 +45,9 @@ class FieldSync:
         self._joint_of = np.asarray(model.actuator_trnid[:, 0], dtype=int)
         self._ratio = np.array([servo.ratio for servo in plant.servos])
         self._limit = np.full(model.nu, np.inf)
-        self._range = np.where(model.actuator_ctrllimited[:, None] != 0, model.actuator_ctrlrange, [[-np.inf, np.inf]])
+        self._range = np.where(
+            model.actuator_ctrllimited[:, None] != 0, model.actuator_ctrlrange, [[-np.inf, np.inf]]
+        )
         self._gain, self._bias = np.zeros(model.nu), np.zeros((model.nu, 3))
 
     def apply(self, model: Any, root: Any, context: Any) -> None:
@@ -44,16 +58,26 @@ class FieldSync:
         """
         for name in _FIXED:
             if not np.array_equal(getattr(model, name), self._compiled[name]):
-                raise UsageError(f"a factor changed the model's {name}, which engine drake reads once only; use engine mujoco for this factor")
+                raise UsageError(
+                    f"a factor changed the model's {name}, which engine drake reads once only; use engine"
+                    " mujoco for this factor"
+                )
         for body in self._changed(model, "body_pos", "body_quat"):
             if body in self._carriers:
-                raise UsageError(f"a factor moved body {model.body(body).name!r}, which carries joints; engine drake moves free and fixed bodies only")
+                raise UsageError(
+                    f"a factor moved body {model.body(body).name!r}, which carries joints; engine drake moves"
+                    " free and fixed bodies only"
+                )
         for body in self._changed(model, "body_mass", "body_inertia", "body_ipos", "body_iquat"):
             self._plant.bodies[body].SetSpatialInertiaInBodyFrame(context, _inertia(model, body))
         self._apply_joints(model, context)
         self._apply_geoms(model, root)
         self._gain[:] = model.actuator_gainprm[:, 0]
-        self._bias[:] = np.where((model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE)[:, None], model.actuator_biasprm[:, :3], 0.0)
+        self._bias[:] = np.where(
+            (model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE)[:, None],
+            model.actuator_biasprm[:, :3],
+            0.0,
+        )
         self._limit[:] = [torque_limit(model, index) for index in range(model.nu)]
         for index, servo in enumerate(self._plant.servos):
             servo.actuator.set_controller_gains(gains(model, index, servo.ratio))
@@ -72,7 +96,10 @@ class FieldSync:
     def torque_at(self, model: Any, data: Any, actuator: int) -> float:
         """Return what a servo would give in the state of the data."""
         joint, ratio, bias = self._joint_of[actuator], self._ratio[actuator], self._bias[actuator]
-        length, speed = ratio * data.qpos[model.jnt_qposadr[joint]], ratio * data.qvel[model.jnt_dofadr[joint]]
+        length, speed = (
+            ratio * data.qpos[model.jnt_qposadr[joint]],
+            ratio * data.qvel[model.jnt_dofadr[joint]],
+        )
         force = self.feed_forward(data.ctrl)[actuator] / ratio + bias[1] * length + bias[2] * speed
         return float(np.clip(force, -self._limit[actuator], self._limit[actuator]))
 
@@ -88,14 +115,22 @@ class FieldSync:
         for dof in self._changed(model, "dof_damping"):
             self._plant.joints[int(model.dof_jntid[dof])].SetDamping(context, float(model.dof_damping[dof]))
         for dof in self._changed(model, "dof_armature"):
-            self._plant.rotors[int(model.dof_jntid[dof])].SetRotorInertia(context, float(model.dof_armature[dof]))
+            self._plant.rotors[int(model.dof_jntid[dof])].SetRotorInertia(
+                context, float(model.dof_armature[dof])
+            )
 
     def _apply_geoms(self, model: Any, root: Any) -> None:
-        geometry, maths, material = pydrake("geometry"), pydrake("math"), pydrake("multibody.plant").CoulombFriction
+        geometry, maths, material = (
+            pydrake("geometry"),
+            pydrake("math"),
+            pydrake("multibody.plant").CoulombFriction,
+        )
         scene, source = self._plant.scene, self._plant.plant.get_source_id()
         context = scene.GetMyMutableContextFromRoot(root)
         mujoco.mj_kinematics(model, self._scratch)
-        moved = {body for body in self._changed(model, "body_pos", "body_quat") if model.body_weldid[body] == 0}
+        moved = {
+            body for body in self._changed(model, "body_pos", "body_quat") if model.body_weldid[body] == 0
+        }
         reshaped = set(self._changed(model, "geom_size", "geom_pos", "geom_quat"))
         is_changed = False
         for geom, identity in self._plant.geometries.items():
@@ -104,12 +139,16 @@ class FieldSync:
                 pose = maths.RigidTransform(maths.RotationMatrix(rotation), position)
                 scene.ChangeShape(context, source, identity, _shape(model, geom), pose)
                 is_changed = True
-        if is_changed:  # a fixed geometry that changes forgets which other fixed ones it overlaps by design, and Drake has no answer to their contact
+        # a fixed geometry that changes forgets which other fixed ones it overlaps by design, and Drake has no
+        # answer to their contact
+        if is_changed:
             set_filters(scene.collision_filter_manager(context), model, self._plant.geometries)
         for geom in self._changed(model, "geom_friction"):
             if geom in self._plant.geometries:
                 identity, sliding = self._plant.geometries[geom], float(model.geom_friction[geom, 0])
-                properties = geometry.ProximityProperties(scene.model_inspector().GetProximityProperties(identity))
+                properties = geometry.ProximityProperties(
+                    scene.model_inspector().GetProximityProperties(identity)
+                )
                 properties.UpdateProperty("material", "coulomb_friction", material(sliding, sliding))
                 scene.AssignRole(context, source, identity, properties, geometry.RoleAssign.kReplace)
 
@@ -134,15 +173,18 @@ def _carriers(model: Any) -> set[int]:
     found: set[int] = set()
     for joint in range(model.njnt):
         body = int(model.jnt_bodyid[joint])
-        found |= _ancestors(model, body) - ({body} if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE else set())
+        found |= _ancestors(model, body) - (
+            {body} if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE else set()
+        )
     return found
 
 
 class StateMap:
     """Maps positions, velocities and generalised forces between the orders of the two engines.
 
-    A free joint is ``[position, quaternion]`` and ``[velocity in the world, turning rate in the body]`` in MuJoCo, and
-    ``[quaternion, position]`` and ``[turning rate in the world, velocity in the world]`` in Drake. Quaternions are w, x, y, z in both.
+    A free joint is ``[position, quaternion]`` and ``[velocity in the world, turning rate in the body]`` in
+    MuJoCo, and ``[quaternion, position]`` and ``[turning rate in the world, velocity in the world]`` in
+    Drake. Quaternions are w, x, y, z in both.
     """
 
     def __init__(self, model: Any, plant: Plant) -> None:
@@ -165,7 +207,9 @@ class StateMap:
         """Copy positions and velocities of the data into a plant's context."""
         velocity = np.array(data.qvel)
         for quaternion, turning in self._free:
-            velocity[turning : turning + 3] = _turned(data.qpos[quaternion : quaternion + 4], velocity[turning : turning + 3])
+            velocity[turning : turning + 3] = _turned(
+                data.qpos[quaternion : quaternion + 4], velocity[turning : turning + 3]
+            )
         positions, velocities = np.zeros(self._plant.num_positions()), np.zeros(self._plant.num_velocities())
         positions[self._q], velocities[self._v] = data.qpos, velocity
         self._plant.SetPositions(context, positions)
@@ -177,13 +221,17 @@ class StateMap:
         data.qvel[:] = self._plant.GetVelocities(context)[self._v]
         for quaternion, turning in self._free:
             mujoco.mju_normalize4(data.qpos[quaternion : quaternion + 4])
-            data.qvel[turning : turning + 3] = _turned_back(data.qpos[quaternion : quaternion + 4], data.qvel[turning : turning + 3])
+            data.qvel[turning : turning + 3] = _turned_back(
+                data.qpos[quaternion : quaternion + 4], data.qvel[turning : turning + 3]
+            )
 
     def force_to_mujoco(self, force: NDArray[np.float64], data: Any) -> NDArray[np.float64]:
         """Return generalised forces in MuJoCo's order, ``(nv,)``."""
         out = np.asarray(force)[self._v]
         for quaternion, turning in self._free:
-            out[turning : turning + 3] = _turned_back(data.qpos[quaternion : quaternion + 4], out[turning : turning + 3])
+            out[turning : turning + 3] = _turned_back(
+                data.qpos[quaternion : quaternion + 4], out[turning : turning + 3]
+            )
         return out
 
     def matrix_to_mujoco(self, matrix: NDArray[np.float64], data: Any) -> NDArray[np.float64]:
@@ -219,7 +267,9 @@ def _inertia(model: Any, body: int) -> Any:
     turn = _matrix(model.body_iquat[body])
     central = turn @ np.diag(model.body_inertia[body]) @ turn.T
     moments = tree.RotationalInertia(*np.diag(central), central[0, 1], central[0, 2], central[1, 2])
-    return tree.SpatialInertia.MakeFromCentralInertia(float(model.body_mass[body]), np.array(model.body_ipos[body]), moments)
+    return tree.SpatialInertia.MakeFromCentralInertia(
+        float(model.body_mass[body]), np.array(model.body_ipos[body]), moments
+    )
 
 
 def _shape(model: Any, geom: int) -> Any:
@@ -235,5 +285,8 @@ def _shape(model: Any, geom: int) -> Any:
         mujoco.mjtGeom.mjGEOM_ELLIPSOID: lambda: geometry.Ellipsoid(a, b, c),
     }
     if kind not in shapes:
-        raise UsageError(f"a factor changed the size of geom {geom}, a {kind.name.removeprefix('mjGEOM_').lower()}; engine drake cannot change that shape")
+        raise UsageError(
+            f"a factor changed the size of geom {geom}, a {kind.name.removeprefix('mjGEOM_').lower()}; engine"
+            " drake cannot change that shape"
+        )
     return shapes[kind]()

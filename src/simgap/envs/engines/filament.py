@@ -1,7 +1,8 @@
 """A second renderer: MuJoCo 4's Filament, physically based, drawn on Vulkan without a display.
 
-Same geometry, other light: image-based ambient light, physically based surfaces, sRGB. A policy that fails on these frames has learnt
-the first renderer, not the task. Shadows are off in both. Segmentation stays the first renderer's: it is geometry, not looks.
+Same geometry, other light: image-based ambient light, physically based surfaces, sRGB. A policy that fails on
+these frames has learnt the first renderer, not the task. Shadows are off in both. Segmentation stays the
+first renderer's: it is geometry, not looks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ HEADLIGHT = 3e4
 EXPOSURE = 1.6
 """Of what Filament returns without its own exposure; nominal frames come out about four fifths as bright as the first renderer's."""
 _LINEAR = np.minimum(EXPOSURE * np.arange(256) / 255.0, 1.0)
-_DISPLAY = np.round(255.0 * np.where(_LINEAR <= 0.0031308, 12.92 * _LINEAR, 1.055 * _LINEAR ** (1 / 2.4) - 0.055)).astype(np.uint8)
+_DISPLAY = np.round(
+    255.0 * np.where(_LINEAR <= 0.0031308, 12.92 * _LINEAR, 1.055 * _LINEAR ** (1 / 2.4) - 0.055)
+).astype(np.uint8)
 """Linear light to sRGB, as a camera encodes it."""
 _PROBE = """
 import mujoco.studio.window
@@ -49,12 +52,19 @@ def require_filament(timeout_s: float = 60.0) -> None:
     try:
         done = ask_program([sys.executable, "-P", "-c", _PROBE], timeout_s=timeout_s)
     except TimeoutError as error:
-        raise MachineError(f"renderer filament gives no answer within {timeout_s:g} s; leave --renderer out") from error
+        raise MachineError(
+            f"renderer filament gives no answer within {timeout_s:g} s; leave --renderer out"
+        ) from error
     except (OSError, OverflowError) as error:
-        raise MachineError(f"renderer filament cannot be tried ({one_line(str(error))}); leave --renderer out") from error
+        raise MachineError(
+            f"renderer filament cannot be tried ({one_line(str(error))}); leave --renderer out"
+        ) from error
     if done.code != 0 or "drawn" not in done.out:
         said = [one_line(line) for line in (done.errors + done.out).splitlines() if line.strip()]
-        reason = next((line for line in said if "Vulkan" in line and "nable" in line), said[-1] if said else f"exit code {done.code}")
+        reason = next(
+            (line for line in said if "Vulkan" in line and "nable" in line),
+            said[-1] if said else f"exit code {done.code}",
+        )
         raise MachineError(
             f"renderer filament cannot draw without a display here ({reason}); "
             "on Debian or Ubuntu: apt-get install libvulkan1 mesa-vulkan-drivers, and pip install 'mujoco>=4'"
@@ -85,9 +95,13 @@ class FilamentRenderer:
         mjrf = import_module("mujoco.mjrf")
         self.size, self._mjrf = size, mjrf
         with _silence():
-            self._context = mjrf.Context(mjrf.ContextConfig(graphics_api=mjrf.GraphicsApi.GRAPHICS_API_VULKAN, software_rendering=True))
+            self._context = mjrf.Context(
+                mjrf.ContextConfig(graphics_api=mjrf.GraphicsApi.GRAPHICS_API_VULKAN, software_rendering=True)
+            )
         self._buffer = np.zeros((size, size, 3), dtype=np.uint8)
-        self._target = self._context.create_render_target(mjrf.RenderTargetConfig(color_format=mjrf.PixelFormat.PIXEL_FORMAT_RGB8))
+        self._target = self._context.create_render_target(
+            mjrf.RenderTargetConfig(color_format=mjrf.PixelFormat.PIXEL_FORMAT_RGB8)
+        )
         self._target.resize(size, size)
         self._read = mjrf.ReadRequest(target=self._target)
         self._read.set_buffer(self._buffer)
@@ -107,20 +121,30 @@ class FilamentRenderer:
         lights.update(data)
         things.update(data)
         request = self._mjrf.RenderRequest()
-        request.scene, request.target, request.camera = scene, self._target, self._camera(model, data, camera_id)
+        request.scene, request.target, request.camera = (
+            scene,
+            self._target,
+            self._camera(model, data, camera_id),
+        )
         request.viewport.left = request.viewport.bottom = 0
         request.viewport.width = request.viewport.height = self.size
         request.shadows = request.reflections = request.haze = request.skybox = False
-        request.post_processing = False  # its dithering changes from frame to frame: the same state would give other bytes
+        # its dithering changes from frame to frame: the same state would give other bytes
+        request.post_processing = False
         request.headlight = True
         bright = np.asarray(model.vis.headlight.diffuse, dtype=np.float32)
-        request.headlight_color, request.headlight_intensity = bright / max(float(bright.max()), 1e-6), HEADLIGHT * float(bright.max())
+        request.headlight_color, request.headlight_intensity = (
+            bright / max(float(bright.max()), 1e-6),
+            HEADLIGHT * float(bright.max()),
+        )
         self._context.wait_for_frame(self._context.render([request], [self._read]))
         np.take(_DISPLAY, self._buffer, out=out)
 
     render_here = render
 
-    def segment(self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None) -> NDArray[np.int32]:
+    def segment(
+        self, model: Any, data: Any, camera_id: int, only: Sequence[int] | None = None
+    ) -> NDArray[np.int32]:
         """Return the geom id that each pixel shows; see :meth:`~simgap.envs.rendering.FrameRenderer.segment`."""
         if self._segmenter is None:
             self._segmenter = FrameRenderer(model, self.size)
@@ -140,7 +164,10 @@ class FilamentRenderer:
         if self._parts is None or key != self._made_for:
             mjrf = self._mjrf
             self._parts = None
-            resources, scene = mjrf.ModelResources(self._context, model), self._context.create_scene(mjrf.SceneParams())
+            resources, scene = (
+                mjrf.ModelResources(self._context, model),
+                self._context.create_scene(mjrf.SceneParams()),
+            )
             scene.configure_from_model(model)
             things = mjrf.ModelRenderables(scene, resources)
             things.set_options(self._option)

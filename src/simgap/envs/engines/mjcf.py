@@ -1,7 +1,8 @@
 """MJCF for another engine's parser: carried by the compiled model, every body, joint and geom named, what is set separately taken out.
 
-A parser that meets what it does not know usually says so in a log and goes on without it. Here everything that is set
-explicitly afterwards is taken out beforehand, so that whatever the parser still complains about is a real loss and an error.
+A parser that meets what it does not know usually says so in a log and goes on without it. Here everything
+that is set explicitly afterwards is taken out beforehand, so that whatever the parser still complains about
+is a real loss and an error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def source_of(model: Any) -> str:
     """
     index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXT, _SOURCE)
     if index < 0:
-        raise UsageError("the model does not carry its MJCF, which a second engine parses; compile it with compile_with_source(spec)")
+        raise UsageError(
+            "the model does not carry its MJCF, which a second engine parses; compile it with"
+            " compile_with_source(spec)"
+        )
     start = int(model.text_adr[index])
     return str(model.text_data[start : start + int(model.text_size[index]) - 1].decode())
 
@@ -61,19 +65,26 @@ def named_mjcf(model: Any) -> NamedMjcf:
     """Return the MJCF that a model was compiled from, named and reduced to bodies, joints, inertias and shapes.
 
     Raises:
-        UsageError: the model carries no MJCF, or uses what is not carried over (tendons, equalities, deformables).
+        UsageError: the model carries no MJCF, or uses what is not carried over (tendons, equalities,
+            deformables).
     """
     root = ET.fromstring(source_of(model))
     for section in list(root):
         if section.tag in _OTHERS and len(section):
-            raise UsageError(f"the model has <{section.tag}>, which no second engine takes over; use engine mujoco, or model it with joints and servos")
+            raise UsageError(
+                f"the model has <{section.tag}>, which no second engine takes over; use engine mujoco, or"
+                " model it with joints and servos"
+            )
         if section.tag in _LOOKS or section.tag in _SET_LATER or section.tag == "option":
             root.remove(section)
     world = root.find("worldbody")
     if world is None:
         raise UsageError("the model's MJCF has no <worldbody>")
     bodies = _name_bodies(world, model)
-    joints, geoms = _name_children(world, ("joint", "freejoint"), "joint", model.njnt), _name_children(world, ("geom",), "geom", model.ngeom)
+    joints, geoms = (
+        _name_children(world, ("joint", "freejoint"), "joint", model.njnt),
+        _name_children(world, ("geom",), "geom", model.ngeom),
+    )
     for geom in world.iter("geom"):
         _strip_contact(geom)
     return NamedMjcf(ET.tostring(root, encoding="unicode"), bodies, joints, geoms)
@@ -83,7 +94,10 @@ def _name_bodies(world: ET.Element, model: Any) -> tuple[str, ...]:
     """Name bodies in MuJoCo's order, depth first, and take out what has no mechanics."""
     elements = [element for element in world.iter() if element.tag in ("worldbody", "body")]
     if len(elements) != model.nbody:
-        raise UsageError(f"the MJCF has {len(elements) - 1} bodies and the model {model.nbody - 1}; compile it with compile_with_source(spec)")
+        raise UsageError(
+            f"the MJCF has {len(elements) - 1} bodies and the model {model.nbody - 1}; compile it with"
+            " compile_with_source(spec)"
+        )
     for index, element in enumerate(elements):
         for child in list(element):
             if child.tag in ("site", "camera", "light"):
@@ -92,7 +106,10 @@ def _name_bodies(world: ET.Element, model: Any) -> tuple[str, ...]:
             element.set("name", element.get("name") or f"body_{index}")
             theirs = model.body(index).name or f"body_{index}"
             if element.get("name") != theirs:
-                raise UsageError(f"body {index} is {element.get('name')!r} in the MJCF and {theirs!r} in the model; compile it with compile_with_source(spec)")
+                raise UsageError(
+                    f"body {index} is {element.get('name')!r} in the MJCF and {theirs!r} in the model;"
+                    " compile it with compile_with_source(spec)"
+                )
     return ("world", *(str(element.get("name")) for element in elements[1:]))
 
 
@@ -104,7 +121,10 @@ def _name_children(world: ET.Element, tags: tuple[str, ...], kind: str, count: i
             names.append(f"{kind}_{len(names)}")
             child.set("name", names[-1])
     if len(names) != count:
-        raise UsageError(f"the MJCF has {len(names)} {kind}s and the model {count}; compile it with compile_with_source(spec)")
+        raise UsageError(
+            f"the MJCF has {len(names)} {kind}s and the model {count}; compile it with"
+            " compile_with_source(spec)"
+        )
     return tuple(names)
 
 

@@ -19,13 +19,15 @@ class MujocoEngine:
         self._model, self._data = model, data
         self._scratch = mujoco.MjData(model)
         self._timestep_s = float(model.opt.timestep)
-        self.stamp = f"mujoco {mujoco.__version__} {_INTEGRATORS[int(model.opt.integrator)]} {self._timestep_s}s"
+        self.stamp = (
+            f"mujoco {mujoco.__version__} {_INTEGRATORS[int(model.opt.integrator)]} {self._timestep_s}s"
+        )
 
     def reset(self) -> None:
         """Take over changed masses and sizes, then bring poses up to date.
 
-        A free body's row of the mass matrix is a constant of the model, as are contact weights and bounding boxes. With an old row
-        a heavier cube falls faster than g and flies off when it is pressed. 8 us.
+        A free body's row of the mass matrix is a constant of the model, as are contact weights and bounding
+        boxes. With an old row a heavier cube falls faster than g and flies off when it is pressed. 8 us.
         """
         mujoco.mj_setConst(self._model, self._scratch)
         mujoco.mj_forward(self._model, self._data)

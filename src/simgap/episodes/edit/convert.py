@@ -67,13 +67,19 @@ def source_formats(dataset: Dataset) -> frozenset[str]:
     """Return the formats a dataset has been in: its own, and those it was converted from."""
     lineage = dataset.spec.stamp.fields.get("lineage") if dataset.is_ours else None
     steps = lineage if isinstance(lineage, list) else []
-    return frozenset({dataset.info.version, *(str(step.get("format")) for step in steps if isinstance(step, dict))})
+    return frozenset(
+        {dataset.info.version, *(str(step.get("format")) for step in steps if isinstance(step, dict))}
+    )
 
 
 def has_made_up_state(dataset: Dataset) -> bool:
     """Return whether the state is the command before, because a conversion was asked for that where nothing was measured."""
     lineage = dataset.spec.stamp.fields.get("lineage") if dataset.is_ours else None
-    steps = [step.get("change") for step in lineage if isinstance(step, dict)] if isinstance(lineage, list) else []
+    steps = (
+        [step.get("change") for step in lineage if isinstance(step, dict)]
+        if isinstance(lineage, list)
+        else []
+    )
     return any(isinstance(change, dict) and change.get("state_from_action") is True for change in steps)
 
 
@@ -103,10 +109,14 @@ class Converter:
         self.cameras = _cameras(dataset, target)
         if target.plan.rate_hz is not None and target.plan.rate_hz > dataset.info.rate_hz * (1 + 1e-6):
             raise ConventionError(
-                f"{dataset.root} has {dataset.info.rate_hz:g} frames a second; {target.plan.rate_hz:g} would invent some, convert the faster dataset instead"
+                f"{dataset.root} has {dataset.info.rate_hz:g} frames a second; {target.plan.rate_hz:g} would"
+                " invent some, convert the faster dataset instead"
             )
         if target.state_from_action and len(self.change.state.target):
-            raise UsageError(f"{dataset.root} measures {list(self.change.state.target.names)}, and a made-up state must not replace that; leave --state away")
+            raise UsageError(
+                f"{dataset.root} measures {list(self.change.state.target.names)}, and a made-up state must"
+                " not replace that; leave --state away"
+            )
         self.extras, self.dropped = _extras(dataset, self.episodes)
         self.spec = self._spec()
 
@@ -119,19 +129,31 @@ class Converter:
             frames = np.empty((len(source), *self.dataset.frame_shape(camera)), dtype=np.uint8)
             self.dataset.decode(index, camera, frames)
             images[name] = self._sized(frames)
-        clock = np.arange(len(source)) / self.dataset.info.rate_hz if self.target.positional_clock else source.time_s
+        clock = (
+            np.arange(len(source)) / self.dataset.info.rate_hz
+            if self.target.positional_clock
+            else source.time_s
+        )
         clock = clock if self.dataset.is_ours else clock - clock[0]  # others may count from anywhere
         episode = replace(
             source,
             images=images,
             time_s=clock,
             task=source.task or self.target.task,
-            extras={name: _storable(source.extras[kept.key]) for name, kept in self.extras.items() if kept.key in source.extras},
+            extras={
+                name: _storable(source.extras[kept.key])
+                for name, kept in self.extras.items()
+                if kept.key in source.extras
+            },
         )
         episode = self.change.apply(episode)
         if self.target.state_from_action:
             episode = replace(episode, state=np.concatenate([episode.action[:1], episode.action[:-1]]))
-        return (episode, videos) if self.target.plan.rate_hz is None else (_resampled(episode, self.target.plan.rate_hz), {})
+        return (
+            (episode, videos)
+            if self.target.plan.rate_hz is None
+            else (_resampled(episode, self.target.plan.rate_hz), {})
+        )
 
     @property
     def keeps_videos(self) -> bool:
@@ -140,7 +162,8 @@ class Converter:
         return (
             ours.is_ours
             and ours.spec.has_videos
-            and (self.spec.codec, self.spec.encoding, self.spec.image_size) == (ours.spec.codec, ours.spec.encoding, ours.spec.image_size)
+            and (self.spec.codec, self.spec.encoding, self.spec.image_size)
+            == (ours.spec.codec, ours.spec.encoding, ours.spec.image_size)
             and target.plan.rate_hz is None
         )
 
@@ -148,13 +171,20 @@ class Converter:
         if not self.keeps_videos:
             return {}
         videos = self.dataset.entry(index).videos
-        return {name: videos[self.dataset.camera_key(camera)].path.read_bytes() for name, camera in self.cameras.items()}
+        return {
+            name: videos[self.dataset.camera_key(camera)].path.read_bytes()
+            for name, camera in self.cameras.items()
+        }
 
     def _sized(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         height, width = self.spec.image_size
         if frames.shape[1:3] == (height, width):
             return frames
-        way = Image.Resampling.BOX if height * width < frames.shape[1] * frames.shape[2] else Image.Resampling.BILINEAR
+        way = (
+            Image.Resampling.BOX
+            if height * width < frames.shape[1] * frames.shape[2]
+            else Image.Resampling.BILINEAR
+        )
         return np.stack([np.asarray(Image.fromarray(f).resize((width, height), way)) for f in frames])
 
     def _spec(self) -> DatasetSpec:
@@ -165,9 +195,14 @@ class Converter:
             words = ", ".join(f"{name} {h}x{w}" for name, (h, w) in sizes.items())
             height, width = (min(side) // 2 * 2 for side in zip(*sizes.values(), strict=True))
             made = convert_command(dataset, "--resize", f"{height}x{width}")
-            raise DataError(f"{dataset.root}: cameras have different sizes ({words}) and one dataset has one; drop some with --drop-camera, or resize: {made}")
+            raise DataError(
+                f"{dataset.root}: cameras have different sizes ({words}) and one dataset has one; drop some"
+                f" with --drop-camera, or resize: {made}"
+            )
         codec: Codec = target.codec or (dataset.spec.codec if dataset.is_ours else "h264")
-        encoding = dataset.spec.encoding if dataset.is_ours and dataset.spec.codec == codec else ENCODINGS[codec]
+        encoding = (
+            dataset.spec.encoding if dataset.is_ours and dataset.spec.codec == codec else ENCODINGS[codec]
+        )
         spec = replace(
             dataset.spec,
             action_spec=self.change.action.target,
@@ -181,23 +216,38 @@ class Converter:
             encoding=encoding,
         )
         if not spec.task_default and any(not dataset.entry(k).tasks for k in self.episodes):
-            raise DataError(f"{dataset.root} does not say what the robot should do; give --task 'in words': {convert_command(dataset)}")
+            raise DataError(
+                f"{dataset.root} does not say what the robot should do; give --task 'in words':"
+                f" {convert_command(dataset)}"
+            )
         spec.require_writable()
         return spec
 
     def _stamp(self) -> Stamp:
         fields = dict(self.dataset.spec.stamp.fields)
-        clock = "positional k/rate" if self.target.positional_clock or not self._has_clock() else fields.get("clock", "as recorded")
-        step = {"from": self.fingerprint, "format": self.dataset.info.version, "change": self.target.to_json()}
+        clock = (
+            "positional k/rate"
+            if self.target.positional_clock or not self._has_clock()
+            else fields.get("clock", "as recorded")
+        )
+        step = {
+            "from": self.fingerprint,
+            "format": self.dataset.info.version,
+            "change": self.target.to_json(),
+        }
         if self.dataset.keymap is not None:
             step["keymap"] = self.dataset.keymap.to_json()
-        return Stamp(kind="dataset", fields={**fields, "clock": clock, "lineage": [*fields.get("lineage", []), step]})
+        return Stamp(
+            kind="dataset", fields={**fields, "clock": clock, "lineage": [*fields.get("lineage", []), step]}
+        )
 
     def _has_clock(self) -> bool:
         if not self.episodes:
             return False
         columns = self.dataset.columns(self.episodes[0])
-        return bool({TIME, "timestamp"} & set(columns)) or (self.dataset.keymap is not None and any(role == "time" for _, role in self.dataset.keymap.keys))
+        return bool({TIME, "timestamp"} & set(columns)) or (
+            self.dataset.keymap is not None and any(role == "time" for _, role in self.dataset.keymap.keys)
+        )
 
 
 def convert_dataset(
@@ -230,12 +280,16 @@ def convert_dataset(
     jobs = [(place, index) for place, index in enumerate(converter.episodes)]
     workers = fitting_workers([dataset], workers)
     made = (dataset.root, dataset.keymap, target, converter.fingerprint, out)
-    done = write_all(out, converter.spec, _Conversion, made, jobs, workers, progress, runner, notes=converter.dropped)
+    done = write_all(
+        out, converter.spec, _Conversion, made, jobs, workers, progress, runner, notes=converter.dropped
+    )
     return replace(done, videos_copied=converter.keeps_videos)
 
 
 class _Conversion(EpisodeWork):
-    def __init__(self, root: Path, keymap: KeyMap | None, target: Target, fingerprint: str, out: Path) -> None:
+    def __init__(
+        self, root: Path, keymap: KeyMap | None, target: Target, fingerprint: str, out: Path
+    ) -> None:
         self._converter = Converter(open_dataset(root, keymap), target, fingerprint)
         super().__init__(out, self._converter.spec)
 
@@ -252,7 +306,10 @@ def _episodes(dataset: Dataset, target: Target) -> tuple[int, ...]:
         return tuple(known)
     missing = [k for k in target.episodes if k not in set(known)]
     if missing or len(set(target.episodes)) != len(target.episodes):
-        raise UsageError(f"{dataset.root} has no episodes {missing[:5]} with frames (or some were named twice); it has {len(known)}, {known[0]} to {known[-1]}")
+        raise UsageError(
+            f"{dataset.root} has no episodes {missing[:5]} with frames (or some were named twice); it has"
+            f" {len(known)}, {known[0]} to {known[-1]}"
+        )
     return target.episodes
 
 
@@ -268,7 +325,9 @@ def _cameras(dataset: Dataset, target: Target) -> dict[str, str]:
             continue
         name = target.cameras.get(camera, camera)
         if name in chosen:
-            raise UsageError(f"cameras {chosen[name]!r} and {camera!r} would both be {name!r}; give each a name of its own")
+            raise UsageError(
+                f"cameras {chosen[name]!r} and {camera!r} would both be {name!r}; give each a name of its own"
+            )
         chosen[name] = camera
     return chosen
 
@@ -290,9 +349,19 @@ def _extras(dataset: Dataset, episodes: Sequence[int]) -> tuple[dict[str, Extra]
     kept: dict[str, Extra] = {}
     notes = []
     for key, values in dataset.episode(episodes[0], images=False).extras.items():
-        name = key.removeprefix("observations/").removeprefix("obs/").replace("/", ".")  # lerobot takes what begins with observation for an input
-        if name in reserved or name in kept or "image" in name or values.ndim > 2 or values.dtype.kind not in _COLUMN_TYPES:
-            notes.append(f"column {key!r} is left out: its name or type ({values.dtype}, {values.ndim} dimensions) cannot be stored")
+        # lerobot takes what begins with observation for an input
+        name = key.removeprefix("observations/").removeprefix("obs/").replace("/", ".")
+        if (
+            name in reserved
+            or name in kept
+            or "image" in name
+            or values.ndim > 2
+            or values.dtype.kind not in _COLUMN_TYPES
+        ):
+            notes.append(
+                f"column {key!r} is left out: its name or type ({values.dtype}, {values.ndim} dimensions)"
+                " cannot be stored"
+            )
         else:
             stored = _storable(values[:1])
             kept[name] = Extra(key, f"{stored.dtype.name}{list(stored.shape[1:])}")
@@ -316,5 +385,6 @@ def _resampled(episode: Episode, rate_hz: float) -> Episode:
         state=episode.state[rows],
         action=episode.action[rows],
         time_s=ticks,
-        extras={name: values[rows] for name, values in episode.extras.items()} | {"sample_age_s": ticks - episode.time_s[rows]},
+        extras={name: values[rows] for name, values in episode.extras.items()}
+        | {"sample_age_s": ticks - episode.time_s[rows]},
     )

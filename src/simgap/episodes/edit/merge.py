@@ -24,7 +24,11 @@ from simgap.errors import ConventionError, UsageError
 from simgap.provenance import Stamp
 
 _CONVERTED = ("unit", "reference", "opens_high", "sign", "zero", "calibrated", "frame")
-_FACTORS = {"degrees against radians": 180 / np.pi, "percent against a fraction": 100.0, "millimetres against metres": 1000.0}
+_FACTORS = {
+    "degrees against radians": 180 / np.pi,
+    "percent against a fraction": 100.0,
+    "millimetres against metres": 1000.0,
+}
 _FAR = 20.0
 """Ratio of the typical spread of two datasets of one task and robot that no choice of motions explains."""
 
@@ -52,8 +56,8 @@ def merge_datasets(
 ) -> Converted:
     """Write the episodes of several datasets one after the other into one; killed, the same call makes what is missing.
 
-    Videos of ours in the same codec are copied, not compressed a second time. Columns that not all of them have are left out.
-    ``task`` is the instruction of episodes that carry none.
+    Videos of ours in the same codec are copied, not compressed a second time. Columns that not all of them
+    have are left out. ``task`` is the instruction of episodes that carry none.
 
     Raises:
         UsageError: fewer than two, or one of them twice.
@@ -70,17 +74,32 @@ def merge_datasets(
     spec, notes = _common(converters)
     jobs: list[tuple[int, ...]] = []
     for k, dataset in enumerate(datasets):
-        jobs += [(len(jobs) + n, k, e.index) for n, e in enumerate(e for e in dataset.entries if e.length > 0)]
+        jobs += [
+            (len(jobs) + n, k, e.index) for n, e in enumerate(e for e in dataset.entries if e.length > 0)
+        ]
     sources = [(c.dataset.root, c.dataset.keymap, c.target, c.fingerprint) for c in converters]
-    done = write_all(out, spec, _Merging, (sources, spec, out), jobs, fitting_workers(datasets, workers), progress, runner, notes=notes)
-    return replace(done, videos_copied=all(c.keeps_videos and c.spec.encoding == spec.encoding for c in converters))
+    done = write_all(
+        out,
+        spec,
+        _Merging,
+        (sources, spec, out),
+        jobs,
+        fitting_workers(datasets, workers),
+        progress,
+        runner,
+        notes=notes,
+    )
+    return replace(
+        done, videos_copied=all(c.keeps_videos and c.spec.encoding == spec.encoding for c in converters)
+    )
 
 
 def require_agreement(ours: Dataset, theirs: Dataset) -> None:
     """Raise unless two datasets may stand in one.
 
     Raises:
-        ConventionError: one line with every difference, both sides named, and the exact command that converts one of them.
+        ConventionError: one line with every difference, both sides named, and the exact command that converts
+            one of them.
     """
     found = [*differences(ours, theirs)]
     if not found:
@@ -92,19 +111,32 @@ def require_agreement(ours: Dataset, theirs: Dataset) -> None:
     for changed in (theirs, ours) if not stuck else ():
         options = [o for d in found if d.changes_first == (changed is ours) for o in d.options]
         if options:
-            raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; convert: {convert_command(changed, *options)}")
-    raise ConventionError(f"{ours.root} and {theirs.root} do not agree: {said}; no conversion is safe to propose, their owner has to say what belongs to what")
+            raise ConventionError(
+                f"{ours.root} and {theirs.root} do not agree: {said}; convert:"
+                f" {convert_command(changed, *options)}"
+            )
+    raise ConventionError(
+        f"{ours.root} and {theirs.root} do not agree: {said}; no conversion is safe to propose, their owner"
+        " has to say what belongs to what"
+    )
 
 
 def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
     """Yield every difference of convention, rate, cameras and image size, in the order of diagnosis."""
     a, b = str(ours.root), str(theirs.root)
-    sides = {ACTION_ROLE: (ours.spec.action_spec, theirs.spec.action_spec), STATE_ROLE: (ours.spec.state_spec, theirs.spec.state_spec)}
+    sides = {
+        ACTION_ROLE: (ours.spec.action_spec, theirs.spec.action_spec),
+        STATE_ROLE: (ours.spec.state_spec, theirs.spec.state_spec),
+    }
     unknown = [role for role, (mine, yours) in sides.items() if len(mine) and _are_unknown(mine, yours)]
     for role, (mine, yours) in sides.items():
         for difference in _vector_differences(role, mine, yours, a, b):
             is_asked = unknown[:1] == [role] and not difference.options  # once, for both vectors
-            yield _with_question(difference, "*" if len(unknown) == 2 else f"{role}:*", ours, theirs) if is_asked else difference
+            yield (
+                _with_question(difference, "*" if len(unknown) == 2 else f"{role}:*", ours, theirs)
+                if is_asked
+                else difference
+            )
     if abs(ours.info.rate_hz - theirs.info.rate_hz) > 1e-6:
         slow = min(ours.info.rate_hz, theirs.info.rate_hz)
         what = f"{a} runs at {ours.info.rate_hz:g} Hz and {b} at {theirs.info.rate_hz:g} Hz"
@@ -113,17 +145,25 @@ def differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
 
 
 def _are_unknown(mine: VectorSpec, yours: VectorSpec) -> bool:
-    return mine.names == yours.names and all(d.unit is Unit.UNKNOWN for d in (*mine.dimensions, *yours.dimensions))
+    return mine.names == yours.names and all(
+        d.unit is Unit.UNKNOWN for d in (*mine.dimensions, *yours.dimensions)
+    )
 
 
 def _with_question(difference: Difference, pattern: str, ours: Dataset, theirs: Dataset) -> Difference:
     """Add the commands by which the owner of both says in what they are; degrees stand for what only they know."""
     stated = ("--is", f"{pattern}=deg")
-    commands = [convert_command(d, *stated) if d.is_ours else say_once(d.root, *stated) for d in (ours, theirs)]
-    return difference._replace(what=f"{difference.what} (say it for both, here for degrees: {commands[0]}; {commands[1]})")
+    commands = [
+        convert_command(d, *stated) if d.is_ours else say_once(d.root, *stated) for d in (ours, theirs)
+    ]
+    return difference._replace(
+        what=f"{difference.what} (say it for both, here for degrees: {commands[0]}; {commands[1]})"
+    )
 
 
-def _vector_differences(role: str, mine: VectorSpec, yours: VectorSpec, a: str, b: str) -> Iterator[Difference]:
+def _vector_differences(
+    role: str, mine: VectorSpec, yours: VectorSpec, a: str, b: str
+) -> Iterator[Difference]:
     if mine.names != yours.names:
         yield _names_differ(role, mine.names, yours.names, a, b)
         if set(mine.names) != set(yours.names):
@@ -135,10 +175,22 @@ def _vector_differences(role: str, mine: VectorSpec, yours: VectorSpec, a: str, 
         if contrast is not None:
             groups.setdefault(contrast, []).append(dimension.name)
     for contrast, names in groups.items():
-        who = f"{role} {', '.join(map(repr, names[:4]))}{f' and {len(names) - 4} more' if len(names) > 4 else ''} {'is' if len(names) == 1 else 'are'}"
+        who = (
+            f"{role}"
+            f" {', '.join(map(repr, names[:4]))}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+            f" {'is' if len(names) == 1 else 'are'}"
+        )
         globs = [f"{role}:*"] if len(names) == len(mine.dimensions) else [f"{role}:{n}" for n in names]
-        options = tuple(w for glob in globs for w in (contrast.option, f"{glob}={contrast.words}")) if contrast.option else ()
-        yield Difference(f"{who} {contrast.mine} in {a} and {contrast.yours} in {b}{contrast.hint}", options, changes_first=contrast.changes_first)
+        options = (
+            tuple(w for glob in globs for w in (contrast.option, f"{glob}={contrast.words}"))
+            if contrast.option
+            else ()
+        )
+        yield Difference(
+            f"{who} {contrast.mine} in {a} and {contrast.yours} in {b}{contrast.hint}",
+            options,
+            changes_first=contrast.changes_first,
+        )
 
 
 class _Contrast(NamedTuple):
@@ -160,7 +212,14 @@ def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
     if Unit.UNKNOWN in units:
         known = mine if yours.unit is Unit.UNKNOWN else yours
         sides = ["of no stated unit" if u is Unit.UNKNOWN else str(u) for u in units]
-        return _Contrast(sides[0], sides[1], "--is", str(known.unit), f" (the command holds if it is {known.unit} there too)", mine.unit is Unit.UNKNOWN)
+        return _Contrast(
+            sides[0],
+            sides[1],
+            "--is",
+            str(known.unit),
+            f" (the command holds if it is {known.unit} there too)",
+            mine.unit is Unit.UNKNOWN,
+        )
     if mine.is_gripper != yours.is_gripper:
         fields = ("is_gripper", "opens_high") if mine.is_gripper else ("is_gripper",)
         kinds = ["a gripper" if d.is_gripper else "no gripper" for d in (mine, yours)]
@@ -169,8 +228,11 @@ def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
     if not differing:
         return None
     said = [convention_words(d, differing) for d in (mine, yours)]
-    wanted = said[0] or said[1]  # what one side states, the other can be converted to; nothing can be converted to an absence
-    return _Contrast(said[0] or "plain", said[1] or "plain", "--to" if wanted else "", wanted, changes_first=not said[0])
+    # what one side states, the other can be converted to; nothing can be converted to an absence
+    wanted = said[0] or said[1]
+    return _Contrast(
+        said[0] or "plain", said[1] or "plain", "--to" if wanted else "", wanted, changes_first=not said[0]
+    )
 
 
 def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, b: str) -> Difference:
@@ -180,7 +242,11 @@ def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, 
     only, theirs = [n for n in mine if n not in yours], [n for n in yours if n not in mine]
     what = f"{role} names differ: only {a} has {_some(only)}, only {b} has {_some(theirs)}"
     if not only or not theirs:
-        return Difference(what, tuple(word for n in only or theirs for word in ("--drop", f"{role}:{n}")), changes_first=not theirs)
+        return Difference(
+            what,
+            tuple(word for n in only or theirs for word in ("--drop", f"{role}:{n}")),
+            changes_first=not theirs,
+        )
     pairs = _paired(only, theirs) or []
     return Difference(what, tuple(word for old, new in pairs for word in ("--rename", f"{role}:{old}={new}")))
 
@@ -214,11 +280,16 @@ def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
         what = f"cameras differ: only {a} has {_some(only)}, only {b} has {_some(others)}"
         if bool(only) != bool(others):
             spare = others or only
-            yield Difference(what, tuple(w for name in spare for w in ("--drop-camera", name)), changes_first=not others)
+            yield Difference(
+                what, tuple(w for name in spare for w in ("--drop-camera", name)), changes_first=not others
+            )
         else:
             yield Difference(what, tuple(w for old, new in pairs for w in ("--camera", f"{old}={new}")))
     for camera in sorted(mine & (yours | set(renamed))):
-        (h, w), (other_h, other_w) = ours.frame_shape(camera)[:2], theirs.frame_shape(renamed.get(camera, camera))[:2]
+        (h, w), (other_h, other_w) = (
+            ours.frame_shape(camera)[:2],
+            theirs.frame_shape(renamed.get(camera, camera))[:2],
+        )
         if (h, w) != (other_h, other_w):
             first = h * w > other_h * other_w
             what = f"camera {camera!r} is {h}x{w} in {a} and {other_h}x{other_w} in {b}"
@@ -228,7 +299,10 @@ def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
 
 def _numbers(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
     """Yield what the numbers say against conventions that agree on paper: spreads a known factor apart."""
-    for role, key, other in ((ACTION_ROLE, ours.action_key, theirs.action_key), (STATE_ROLE, ours.state_key, theirs.state_key)):
+    for role, key, other in (
+        (ACTION_ROLE, ours.action_key, theirs.action_key),
+        (STATE_ROLE, ours.state_key, theirs.state_key),
+    ):
         spec = ours.spec.action_spec if role == ACTION_ROLE else ours.spec.state_spec
         spreads = [_spread(dataset, column) for dataset, column in ((ours, key), (theirs, other))]
         if not len(spec) or min(len(s) for s in spreads) != len(spec):
@@ -243,42 +317,69 @@ def _numbers(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
         words = min(apart, key=lambda w: apart[w])
         hint = f" ({words}?)" if apart[words] < np.log(2.0) else ""
         names = ", ".join(spec.names[k] for k in moving[:4])
-        yield Difference(f"both state the {role} alike, but {names} spread {typical:.3g} times as far in {ours.root} as in {theirs.root}{hint}", ())
+        yield Difference(
+            f"both state the {role} alike, but {names} spread {typical:.3g} times as far in {ours.root} as in"
+            f" {theirs.root}{hint}",
+            (),
+        )
 
 
 def _spread(dataset: Dataset, column: str) -> Any:
     """Return the width of the central 98 % of each dimension."""
-    parts = [np.asarray(dataset.columns(e.index)[column], dtype=np.float64).reshape(e.length, -1) for e in dataset.entries if e.length > 0]
+    parts = [
+        np.asarray(dataset.columns(e.index)[column], dtype=np.float64).reshape(e.length, -1)
+        for e in dataset.entries
+        if e.length > 0
+    ]
     rows = np.concatenate(parts) if parts else np.zeros((0, 0))
     low, high = np.quantile(rows, (0.01, 0.99), axis=0) if rows.size else (np.zeros(0), np.zeros(0))
     return high - low
 
 
-def _converters(datasets: Sequence[Dataset], fingerprints: Sequence[str], codec: Codec | None, task: str) -> list[Converter]:
+def _converters(
+    datasets: Sequence[Dataset], fingerprints: Sequence[str], codec: Codec | None, task: str
+) -> list[Converter]:
     chosen: Codec = codec or (datasets[0].spec.codec if datasets[0].is_ours else "h264")
-    return [Converter(d, Target(codec=chosen, task=task), f) for d, f in zip(datasets, fingerprints, strict=True)]
+    return [
+        Converter(d, Target(codec=chosen, task=task), f) for d, f in zip(datasets, fingerprints, strict=True)
+    ]
 
 
 def _common(converters: Sequence[Converter]) -> tuple[DatasetSpec, tuple[str, ...]]:
     """Return the spec of the whole, and a sentence on what is left out."""
     action, state = converters[0].spec.action_spec, converters[0].spec.state_spec
     for converter in converters[1:]:
-        action, state = _widened(action, converter.spec.action_spec), _widened(state, converter.spec.state_spec)
+        action, state = (
+            _widened(action, converter.spec.action_spec),
+            _widened(state, converter.spec.state_spec),
+        )
     notes = [n for c in converters for n in c.dropped]
     shared = _shared_extras(converters)
     lost = sorted({name for c in converters for name in c.extras} - shared)
     if lost:
         notes.append(f"columns {lost} are left out: not every dataset has them")
     datasets = [c.dataset for c in converters]
-    origins = [{"name": c.dataset.root.name, "fingerprint": c.fingerprint, "episodes": len(c.episodes)} for c in converters]
-    stamp = Stamp(kind="dataset", fields={"merged": origins, "merged_from": [d.spec.stamp.to_json() for d in datasets]})
+    origins = [
+        {"name": c.dataset.root.name, "fingerprint": c.fingerprint, "episodes": len(c.episodes)}
+        for c in converters
+    ]
+    stamp = Stamp(
+        kind="dataset", fields={"merged": origins, "merged_from": [d.spec.stamp.to_json() for d in datasets]}
+    )
     name = "+".join(d.spec.name for d in datasets)[:120]
-    return replace(converters[0].spec, name=name, action_spec=action, state_spec=state, stamp=stamp), tuple(notes)
+    return replace(converters[0].spec, name=name, action_spec=action, state_spec=state, stamp=stamp), tuple(
+        notes
+    )
 
 
 class _Merging(EpisodeWork):
-    def __init__(self, sources: Sequence[tuple[Path, KeyMap | None, Target, str]], spec: DatasetSpec, out: Path) -> None:
-        self._converters = [Converter(open_dataset(root, keymap), target, fingerprint) for root, keymap, target, fingerprint in sources]
+    def __init__(
+        self, sources: Sequence[tuple[Path, KeyMap | None, Target, str]], spec: DatasetSpec, out: Path
+    ) -> None:
+        self._converters = [
+            Converter(open_dataset(root, keymap), target, fingerprint)
+            for root, keymap, target, fingerprint in sources
+        ]
         self._shared = _shared_extras(self._converters)
         super().__init__(out, spec)
 
@@ -304,12 +405,18 @@ def _distinct(datasets: Sequence[Dataset]) -> list[str]:
     for dataset in datasets:
         fingerprint = dataset.fingerprint
         if fingerprint in seen:
-            raise UsageError(f"{seen[fingerprint]} and {dataset.root} are the same data; merging them would count every episode twice")
+            raise UsageError(
+                f"{seen[fingerprint]} and {dataset.root} are the same data; merging them would count every"
+                " episode twice"
+            )
         seen[fingerprint] = dataset.root
     return list(seen)
 
 
 def _widened(a: VectorSpec, b: VectorSpec) -> VectorSpec:
     """Return a convention with limits wide enough for both; all else must agree already."""
-    wider = [replace(x, low=min(x.low, y.low), high=max(x.high, y.high)) for x, y in zip(a.dimensions, b.dimensions, strict=True)]
+    wider = [
+        replace(x, low=min(x.low, y.low), high=max(x.high, y.high))
+        for x, y in zip(a.dimensions, b.dimensions, strict=True)
+    ]
     return VectorSpec(dimensions=tuple(wider), rate_hz=a.rate_hz)

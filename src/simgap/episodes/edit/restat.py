@@ -17,7 +17,14 @@ from simgap.episodes.formats.index import read_json_lines
 from simgap.episodes.formats.layout import INDEX_FEATURES, VERSION_21
 from simgap.episodes.reader import Dataset
 from simgap.episodes.statistics.by_episode import EPISODE_STATISTICS, read_episode_statistics, worst_of
-from simgap.episodes.statistics.exact import QUANTILES, STATISTICS, StreamingStatistics, exact_statistics, image_histogram, image_statistics
+from simgap.episodes.statistics.exact import (
+    QUANTILES,
+    STATISTICS,
+    StreamingStatistics,
+    exact_statistics,
+    image_histogram,
+    image_statistics,
+)
 from simgap.episodes.write.files import commit
 from simgap.errors import DataError, UsageError
 from simgap.provenance import read_json
@@ -43,7 +50,13 @@ class StoredDifference:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"feature": self.feature, "dimension": self.dimension, "statistic": self.statistic, "stored": self.stored, "exact": self.exact}
+        return {
+            "feature": self.feature,
+            "dimension": self.dimension,
+            "statistic": self.statistic,
+            "stored": self.stored,
+            "exact": self.exact,
+        }
 
 
 def dataset_statistics(
@@ -71,7 +84,10 @@ def dataset_statistics(
                     running[key] = stack.enter_context(StreamingStatistics())
                 if not np.isfinite(values).all():
                     bad = int((~np.isfinite(values)).sum())
-                    raise DataError(f"{entry.data}: {key!r} of episode {entry.index} holds {bad} numbers that are none (NaN or infinite); drop it or re-record")
+                    raise DataError(
+                        f"{entry.data}: {key!r} of episode {entry.index} holds {bad} numbers that are none"
+                        " (NaN or infinite); drop it or re-record"
+                    )
                 if values.size:
                     running[key].update(values)
             for camera in list(cameras):
@@ -85,7 +101,9 @@ def dataset_statistics(
                 progress(done, len(entries))
         result = {key: statistics.result() for key, statistics in running.items() if statistics.count}
     frames = sum(e.length for e in entries)
-    return result | {cameras[name]: image_statistics(h, frames) for name, h in histograms.items()}, tuple(notes)
+    return result | {cameras[name]: image_statistics(h, frames) for name, h in histograms.items()}, tuple(
+        notes
+    )
 
 
 def stored_statistics(dataset: Dataset) -> dict[str, Any] | None:
@@ -95,18 +113,26 @@ def stored_statistics(dataset: Dataset) -> dict[str, Any] | None:
         return None
     stored = read_json(path, finite=False)
     if not isinstance(stored, dict):
-        raise DataError(f"{path} holds no JSON object; expected statistics by feature; repair it with --write")
+        raise DataError(
+            f"{path} holds no JSON object; expected statistics by feature; repair it with --write"
+        )
     return stored
 
 
-def compare(dataset: Dataset, stored: Mapping[str, Any], exact: Mapping[str, Mapping[str, list[Any]]]) -> list[StoredDifference]:
+def compare(
+    dataset: Dataset, stored: Mapping[str, Any], exact: Mapping[str, Mapping[str, list[Any]]]
+) -> list[StoredDifference]:
     """Return every stored value that is further from the exact one than its tolerance, the worst first, row numbers last."""
     found: list[tuple[float, StoredDifference]] = []
     for feature, statistics in exact.items():
         if feature in INDEX_FEATURES and feature not in stored:
             continue
         entry = stored.get(feature)
-        if entry is None and feature not in {dataset.action_key, dataset.state_key, *dataset.camera_keys.values()}:
+        if entry is None and feature not in {
+            dataset.action_key,
+            dataset.state_key,
+            *dataset.camera_keys.values(),
+        }:
             continue  # a flag or a reward that no policy reads: absent is not wrong
         names = _names(dataset, feature, statistics)
         span = np.ravel(np.subtract(statistics["max"], statistics["min"])).astype(float)
@@ -115,13 +141,37 @@ def compare(dataset: Dataset, stored: Mapping[str, Any], exact: Mapping[str, Map
             true = np.ravel(np.asarray(statistics[statistic], dtype=float))
             given = _numbers(entry.get(statistic) if isinstance(entry, dict) else None, len(true))
             if given is None:
-                if not isinstance(entry, dict) or statistic not in QUANTILES or any(q in entry for q in QUANTILES):
-                    found.append((np.inf, StoredDifference(feature=feature, dimension="", statistic=statistic, stored=None, exact=float(true[0]))))
+                if (
+                    not isinstance(entry, dict)
+                    or statistic not in QUANTILES
+                    or any(q in entry for q in QUANTILES)
+                ):
+                    found.append(
+                        (
+                            np.inf,
+                            StoredDifference(
+                                feature=feature,
+                                dimension="",
+                                statistic=statistic,
+                                stored=None,
+                                exact=float(true[0]),
+                            ),
+                        )
+                    )
                 continue
-            room = np.maximum((IMAGE_TOLERANCE if is_image else TOLERANCE) * np.where(span > 0, span, 1.0), 1e-5 * np.abs(true) + 1e-9)
+            room = np.maximum(
+                (IMAGE_TOLERANCE if is_image else TOLERANCE) * np.where(span > 0, span, 1.0),
+                1e-5 * np.abs(true) + 1e-9,
+            )
             for k in np.flatnonzero(~(np.abs(given - true) <= room)):
                 off = abs(given[k] - true[k]) / (span[k] or 1.0)
-                difference = StoredDifference(feature=feature, dimension=names[k], statistic=statistic, stored=float(given[k]), exact=float(true[k]))
+                difference = StoredDifference(
+                    feature=feature,
+                    dimension=names[k],
+                    statistic=statistic,
+                    stored=float(given[k]),
+                    exact=float(true[k]),
+                )
                 found.append((float(off), difference))
     return [d for _, d in sorted(found, key=lambda pair: (pair[1].feature in INDEX_FEATURES, -pair[0]))]
 
@@ -133,7 +183,10 @@ def write_statistics(dataset: Dataset, exact: Mapping[str, Mapping[str, list[Any
         UsageError: a format that has no place for statistics.
     """
     if not dataset.info.is_lerobot:
-        raise UsageError(f"{dataset.root} is {dataset.info.version}, which has no place for statistics; convert it first: {convert_command(dataset)}")
+        raise UsageError(
+            f"{dataset.root} is {dataset.info.version}, which has no place for statistics; convert it first:"
+            f" {convert_command(dataset)}"
+        )
     path = dataset.root / "meta" / "stats.json"
     try:
         before = stored_statistics(dataset) or {}
@@ -162,9 +215,14 @@ def stale_episodes(dataset: Dataset) -> list[int]:
     stale = []
     for entry in dataset.entries:
         blocks = lines.get(entry.index)
-        columns = {k: np.asarray(v, dtype=np.float64).reshape(len(v), -1) for k, v in dataset.columns(entry.index).items() if v.size}
+        columns = {
+            k: np.asarray(v, dtype=np.float64).reshape(len(v), -1)
+            for k, v in dataset.columns(entry.index).items()
+            if v.size
+        }
         wrong = blocks is None or any(
-            (block := blocks.get(k)) is not None and (worst_of(block, v, np.ptp(v, axis=0)) is not None or block.count not in (None, len(v)))
+            (block := blocks.get(k)) is not None
+            and (worst_of(block, v, np.ptp(v, axis=0)) is not None or block.count not in (None, len(v)))
             for k, v in columns.items()
         )
         if entry.length > 0 and wrong:
@@ -175,13 +233,24 @@ def stale_episodes(dataset: Dataset) -> list[int]:
 def _episode_lines(dataset: Dataset, path: Path) -> Iterator[str]:
     """Yield the lines of v2.1's file, numbers exact, images as they were."""
     try:
-        stored = {int(row["episode_index"]): row for _, row in read_json_lines(path) if isinstance(row, dict) and "episode_index" in row}
+        stored = {
+            int(row["episode_index"]): row
+            for _, row in read_json_lines(path)
+            if isinstance(row, dict) and "episode_index" in row
+        }
     except (DataError, ValueError, TypeError):
         stored = {}  # written anew; the statistics of images that stood in them are lost
     for entry in dataset.entries:
         before = stored.get(entry.index, {}).get("stats", {})
-        exact = {key: exact_statistics(values) for key, values in dataset.columns(entry.index).items() if values.size and key in dataset.info.features}
-        yield json.dumps({"episode_index": entry.index, "stats": {**before, **exact}}, ensure_ascii=False) + "\n"
+        exact = {
+            key: exact_statistics(values)
+            for key, values in dataset.columns(entry.index).items()
+            if values.size and key in dataset.info.features
+        }
+        yield (
+            json.dumps({"episode_index": entry.index, "stats": {**before, **exact}}, ensure_ascii=False)
+            + "\n"
+        )
 
 
 def _blocks(dataset: Dataset, index: int, length: int, camera: str) -> Iterator[NDArray[np.uint8]]:

@@ -38,7 +38,14 @@ class Converted:
 
 def fitting_workers(datasets: Sequence[Dataset], workers: int) -> int:
     """Return how many processes may each hold the longest episode decoded, and its copy, in half of the free memory."""
-    frame = max((sum(int(np.prod(d.frame_shape(c))) for c in d.spec.cameras) * max((e.length for e in d.entries), default=0) for d in datasets), default=0)
+    frame = max(
+        (
+            sum(int(np.prod(d.frame_shape(c))) for c in d.spec.cameras)
+            * max((e.length for e in d.entries), default=0)
+            for d in datasets
+        ),
+        default=0,
+    )
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(workers, max(1, int(0.5 * free) // max(1, 2 * frame)))
 
@@ -78,7 +85,9 @@ def _write_all(
     done = writer.done()
     beyond = sorted(done - {job[0] for job in jobs})
     if beyond:
-        raise DataError(f"{out} holds episodes {beyond[:5]} that this request does not make; give a new --out")
+        raise DataError(
+            f"{out} holds episodes {beyond[:5]} that this request does not make; give a new --out"
+        )
     count = len(done)
 
     def on_result(_: int) -> None:
@@ -91,7 +100,14 @@ def _write_all(
     runner(setup, setup_args, missing, workers=workers, on_result=on_result)
     fingerprint = writer.finish()
     written = open_dataset(out)
-    return Converted(root=out, fingerprint=fingerprint, episodes=written.n_episodes, frames=written.n_frames, found=len(done), notes=tuple(notes))
+    return Converted(
+        root=out,
+        fingerprint=fingerprint,
+        episodes=written.n_episodes,
+        frames=written.n_frames,
+        found=len(done),
+        notes=tuple(notes),
+    )
 
 
 class EpisodeWork(ABC):

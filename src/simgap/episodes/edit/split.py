@@ -1,7 +1,7 @@
 """Training and held-out episodes, drawn so that no frame of one side is near a frame of the other.
 
-Whole episodes are drawn, never frames. Episodes that share their frames (the same recording twice) or their session (one drive
-cut in pieces) go to one side together: a neighbour of 50 ms away is no independent test.
+Whole episodes are drawn, never frames. Episodes that share their frames (the same recording twice) or their
+session (one drive cut in pieces) go to one side together: a neighbour of 50 ms away is no independent test.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ def split_episodes(dataset: Dataset, shares: Mapping[str, float], seed: int) -> 
     Raises:
         UsageError: shares that are none, or a part that would be empty.
     """
-    if not shares or any(not 0.0 < s <= 1.0 for s in shares.values()) or abs(sum(shares.values()) - 1.0) > 1e-6:
+    if (
+        not shares
+        or any(not 0.0 < s <= 1.0 for s in shares.values())
+        or abs(sum(shares.values()) - 1.0) > 1e-6
+    ):
         raise UsageError(f"shares {dict(shares)} must be above 0 and sum to 1, such as train=0.8,val=0.2")
     groups, notes = _groups(dataset)
     strata: dict[str, list[tuple[int, ...]]] = defaultdict(list)
@@ -89,7 +93,8 @@ def split_episodes(dataset: Dataset, shares: Mapping[str, float], seed: int) -> 
     empty = [name for name, episodes in parts.items() if not episodes]
     if empty:
         raise UsageError(
-            f"{dataset.root} has {len(groups)} independent groups of episodes, too few for a part {empty[0]!r} of {shares[empty[0]]:g}; record more"
+            f"{dataset.root} has {len(groups)} independent groups of episodes, too few for a part"
+            f" {empty[0]!r} of {shares[empty[0]]:g}; record more"
         )
     tasks: dict[str, dict[str, int]] = {task: dict.fromkeys(shares, 0) for task in sorted(strata)}
     for name, episodes in parts.items():
@@ -121,11 +126,17 @@ def part_of(path: Path, part: str, dataset: Dataset) -> tuple[int, ...]:
     if "schema" in document:
         document = read_sealed(path)
         if document.get("content") != _content(dataset):
-            raise UsageError(f"{path} is a split of other data than {dataset.root}, or these were changed since; make the split again with simgap data split")
+            raise UsageError(
+                f"{path} is a split of other data than {dataset.root}, or these were changed since; make the"
+                " split again with simgap data split"
+            )
     if part not in parts:
         raise UsageError(f"{path} has no part {part!r}; {did_you_mean(part, parts)}")
     if not isinstance(parts[part], list) or any(type(k) is not int for k in parts[part]):
-        raise UsageError(f"part {part!r} of {path} is no list of episode numbers; make the split again with simgap data split")
+        raise UsageError(
+            f"part {part!r} of {path} is no list of episode numbers; make the split again with simgap data"
+            " split"
+        )
     return tuple(parts[part])
 
 
@@ -142,9 +153,16 @@ def _groups(dataset: Dataset) -> tuple[list[tuple[int, ...]], list[str]]:
     for entry in (e for e in dataset.entries if e.length > 0):
         chosen = entry.index
         columns = dataset.columns(entry.index)
-        digest = hashlib.sha256(b"".join(np.ascontiguousarray(columns[k]).tobytes() for k in (dataset.action_key, dataset.state_key))).hexdigest()
+        digest = hashlib.sha256(
+            b"".join(
+                np.ascontiguousarray(columns[k]).tobytes() for k in (dataset.action_key, dataset.state_key)
+            )
+        ).hexdigest()
         if digest in twins:
-            notes.append(f"episode {entry.index} has the actions and states of episode {twins[digest]}; they stay on one side")
+            notes.append(
+                f"episode {entry.index} has the actions and states of episode {twins[digest]}; they stay on"
+                " one side"
+            )
             chosen = leader[twins[digest]]
         twins.setdefault(digest, entry.index)
         session = str(entry.extra.get("session") or "")

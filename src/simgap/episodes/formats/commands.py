@@ -26,7 +26,9 @@ def convert_command(dataset: Dataset, *options: object, out: str = "converted") 
     """Return the ``simgap data convert`` that works on this dataset as it was opened, with a task where it carries none."""
     task = [] if dataset.spec.task_default or all(e.tasks for e in dataset.entries) else ["--task", TASK]
     target = dataset.root.with_name(f"{dataset.root.stem}-{out}")
-    return command("simgap", "data", "convert", dataset.root, *keymap_words(dataset), *options, *task, "--out", target)
+    return command(
+        "simgap", "data", "convert", dataset.root, *keymap_words(dataset), *options, *task, "--out", target
+    )
 
 
 def say_once(root: Path, *options: object) -> str:
@@ -41,12 +43,20 @@ def reading_command(action: str, dataset: Dataset, *options: object) -> str:
 
 def answer_command(dataset: Dataset, *options: object) -> str:
     """Return the command by which the owner's answer is kept: beside the data of others, in a copy of ours, which state their own."""
-    return convert_command(dataset, *options) if dataset.is_ours else reading_command("info", dataset, *options, "--save-map")
+    return (
+        convert_command(dataset, *options)
+        if dataset.is_ours
+        else reading_command("info", dataset, *options, "--save-map")
+    )
 
 
 def keymap_words(dataset: Dataset) -> list[str]:
     """Return the options that say what the owner said of the data when they were opened; none for what lies beside them."""
-    return [] if dataset.keymap is None or dataset.keymap == stored_keymap(Path(dataset.root)) else list(_words(dataset.keymap))
+    return (
+        []
+        if dataset.keymap is None or dataset.keymap == stored_keymap(Path(dataset.root))
+        else list(_words(dataset.keymap))
+    )
 
 
 def _words(keymap: KeyMap) -> Iterator[str]:

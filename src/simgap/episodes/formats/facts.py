@@ -41,7 +41,10 @@ def metadata_facts(root: Path) -> dict[str, Any]:
 
 def _files(root: Path, entries: tuple[EpisodeEntry, ...]) -> dict[str, Any]:
     """Count what is declared, absent, or a pointer of Git LFS instead of its content."""
-    declared = {"data": {e.data for e in entries}, "videos": {s.path for e in entries for s in e.videos.values()}}
+    declared = {
+        "data": {e.data for e in entries},
+        "videos": {s.path for e in entries for s in e.videos.values()},
+    }
     result: dict[str, Any] = {}
     for kind, paths in declared.items():
         ordered = sorted(paths)[:_MOST_FILES]
@@ -84,12 +87,24 @@ def _ranges(root: Path, info: DatasetInfo) -> dict[str, Any]:
     for k, name in enumerate(info.features[ACTION].names):
         if _plain(name) not in columns:
             continue
-        ends = [_end(stored, feature, which, j) for feature, j in ((ACTION, k), (STATE, columns[_plain(name)])) for which in ("min", "max")]
+        ends = [
+            _end(stored, feature, which, j)
+            for feature, j in ((ACTION, k), (STATE, columns[_plain(name)]))
+            for which in ("min", "max")
+        ]
         low, high, state_low, state_high = ends
         if low is None or high is None or state_low is None or state_high is None:
             return {}
-        ranges[name] = {"action": [low, high], "state": [state_low, state_high], "state_is_inside": low <= state_low and state_high <= high}
-    return {"joints": ranges, "state_is_inside": sum(r["state_is_inside"] for r in ranges.values()), "of": len(ranges)}
+        ranges[name] = {
+            "action": [low, high],
+            "state": [state_low, state_high],
+            "state_is_inside": low <= state_low and state_high <= high,
+        }
+    return {
+        "joints": ranges,
+        "state_is_inside": sum(r["state_is_inside"] for r in ranges.values()),
+        "of": len(ranges),
+    }
 
 
 def _stored(root: Path) -> list[dict[str, Any]] | None:
@@ -99,8 +114,16 @@ def _stored(root: Path) -> list[dict[str, Any]] | None:
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_STATS:
             return None
-        rows = [read_json(path, finite=False)] if path == whole else [row.get("stats") for _, row in read_json_lines(path)]
-    except (DataError, OSError, AttributeError):  # broken statistics say nothing; the failure is about the data
+        rows = (
+            [read_json(path, finite=False)]
+            if path == whole
+            else [row.get("stats") for _, row in read_json_lines(path)]
+        )
+    except (
+        DataError,
+        OSError,
+        AttributeError,
+    ):  # broken statistics say nothing; the failure is about the data
         return None
     return [r for r in rows if isinstance(r, dict)] or None
 

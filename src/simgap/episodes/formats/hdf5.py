@@ -1,7 +1,8 @@
 """HDF5 episodes: one file an episode as ACT and ALOHA record them, or groups ``data/demo_k`` as robomimic keeps them.
 
-The files say neither unit nor, mostly, rate. Frames compressed as JPEG say nothing of their colour order either: recorders that
-hand RGB to OpenCV's encoder store red as blue. Frames are read as any image viewer shows them; the key map turns them.
+The files say neither unit nor, mostly, rate. Frames compressed as JPEG say nothing of their colour order
+either: recorders that hand RGB to OpenCV's encoder store red as blue. Frames are read as any image viewer
+shows them; the key map turns them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from numpy.typing import NDArray
 from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
 from simgap.episodes.formats.commands import say_once
-from simgap.episodes.formats.hdf5_layout import ROBOMIMIC, InputRange, Layout, input_range, layouts, limited_actions, rate_of, robosuite_actions, task_of
+from simgap.episodes.formats.hdf5_layout import (
+    ROBOMIMIC,
+    InputRange,
+    Layout,
+    input_range,
+    layouts,
+    limited_actions,
+    rate_of,
+    robosuite_actions,
+    task_of,
+)
 from simgap.episodes.formats.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.formats.keymap import KeyMap, resolve
 from simgap.episodes.formats.layout import require_content
@@ -47,7 +58,13 @@ class _Camera(NamedTuple):
 class Hdf5Source(Source):
     """Reads groups of HDF5 files; a file is open only while it is read."""
 
-    def __init__(self, files: Sequence[Path], groups: dict[int, str], cameras: dict[str, _Camera], numeric: Sequence[str]) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        groups: dict[int, str],
+        cameras: dict[str, _Camera],
+        numeric: Sequence[str],
+    ) -> None:
         """Hold where each episode lies and how each camera is stored."""
         self._files = files
         self._groups = groups
@@ -66,10 +83,16 @@ class Hdf5Source(Source):
             for key in self._numeric:
                 item = _item(group, key, entry)
                 if item.shape[:1] != (entry.length,):
-                    raise DataError(f"{entry.data}: {key!r} of episode {entry.index} has shape {item.shape}, expected {entry.length} rows; drop the episode")
+                    raise DataError(
+                        f"{entry.data}: {key!r} of episode {entry.index} has shape {item.shape}, expected"
+                        f" {entry.length} rows; drop the episode"
+                    )
                 columns[key] = _column(np.asarray(_bounded(item, entry.data)[()]))
         frames = np.arange(entry.length, dtype=np.int64)
-        columns["frame_index"], columns["episode_index"] = pa.array(frames), pa.array(np.full(entry.length, entry.index, dtype=np.int64))
+        columns["frame_index"], columns["episode_index"] = (
+            pa.array(frames),
+            pa.array(np.full(entry.length, entry.index, dtype=np.int64)),
+        )
         return pa.table(columns)
 
     def decode(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int = 0) -> None:
@@ -78,17 +101,29 @@ class Hdf5Source(Source):
         with opened(entry.data) as file:
             item = _item(file[self._groups[entry.index]], key, entry)
             if len(item) < start + len(out):
-                raise DataError(f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording was cut, drop the episode")
+                raise DataError(
+                    f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording"
+                    " was cut, drop the episode"
+                )
             _require_own(item, entry.data, key)
             if item.shape[1:] == out.shape[1:] and item.dtype == np.uint8:
                 item.read_direct(out, np.s_[start : start + len(out)])
                 return
             if item.nbytes // len(item) > TEXT_BYTES:
-                raise DataError(f"{entry.data}: {key!r} of episode {entry.index} has shape {list(item.shape)}, unlike the first episode's; drop the episode")
+                raise DataError(
+                    f"{entry.data}: {key!r} of episode {entry.index} has shape {list(item.shape)}, unlike the"
+                    " first episode's; drop the episode"
+                )
             for k in range(len(out)):
                 where = f"{entry.data} frame {start + k} of {key!r}"
                 row = item[start + k]
-                image = decode_image(bytes(row), where=where) if camera.is_compressed else np.moveaxis(row, 0, -1) if camera.is_channel_first else row
+                image = (
+                    decode_image(bytes(row), where=where)
+                    if camera.is_compressed
+                    else np.moveaxis(row, 0, -1)
+                    if camera.is_channel_first
+                    else row
+                )
                 require_frame(image, out[k], where)
                 out[k] = image
 
@@ -112,13 +147,17 @@ def opened(path: Path) -> Iterator[h5py.File]:
     try:
         import h5py
     except ImportError as error:
-        raise MachineError(f"{path} is HDF5, and h5py is not installed; pip install 'simgap[hdf5]'") from error
+        raise MachineError(
+            f"{path} is HDF5, and h5py is not installed; pip install 'simgap[hdf5]'"
+        ) from error
     require_content(path, limit_bytes=_MOST_BYTES)
     try:
         with h5py.File(path, "r", locking="best-effort") as file:
             yield file
     except DAMAGED as error:
-        raise DataError(f"{path} cannot be read as HDF5 ({said(error)}); it is truncated or damaged, copy it again") from error
+        raise DataError(
+            f"{path} cannot be read as HDF5 ({said(error)}); it is truncated or damaged, copy it again"
+        ) from error
 
 
 def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
@@ -129,7 +168,11 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         UsageError: a key map that does not fit.
         MachineError: h5py is not installed.
     """
-    files = sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=_natural) if root.is_dir() else [root]
+    files = (
+        sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=_natural)
+        if root.is_dir()
+        else [root]
+    )
     entries, groups, layout = _episodes(root, files, layouts(keymap))
     first = entries[0]
     notes: list[str] = []
@@ -142,17 +185,35 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
     if rate_hz is None:
         usual, who = (20, "robosuite controls") if layout is ROBOMIMIC else (50, "ALOHA records")
         command = say_once(root, "--rate-hz", usual)
-        raise DataError(f"{root} does not say how many frames a second it has; look it up and say it once ({who} at {usual}): {command}")
+        raise DataError(
+            f"{root} does not say how many frames a second it has; look it up and say it once ({who} at"
+            f" {usual}): {command}"
+        )
     guess = layout.guess(features)
     roles = resolve(root, features, guess, keymap)
-    compressed = sorted(name for name, key in roles.cameras.items() if cameras[key].is_compressed and (keymap is None or name not in keymap.images))
+    compressed = sorted(
+        name
+        for name, key in roles.cameras.items()
+        if cameras[key].is_compressed and (keymap is None or name not in keymap.images)
+    )
     questions: list[str] = []
     if compressed:
-        words = f"frames of {', '.join(compressed)} are JPEGs whose colour order the file does not state, read as an image viewer shows them"
-        questions.append(f"{words}; look at one, then say it once: {say_once(root, *(w for c in compressed for w in ('--image', f'{c}=rgb')))} (or =bgr)")
+        words = (
+            f"frames of {', '.join(compressed)} are JPEGs whose colour order the file does not state, read as"
+            " an image viewer shows them"
+        )
+        questions.append(
+            f"{words}; look at one, then say it once:"
+            f" {say_once(root, *(w for c in compressed for w in ('--image', f'{c}=rgb')))} (or =bgr)"
+        )
     known: dict[str, tuple[Dimension, ...]] = {}
     if layout is ROBOMIMIC and "actions" in features:
-        known = {"actions": robosuite_actions(attributes, features["actions"].shape[0]) or limited_actions(attributes, features["actions"].shape[0])}
+        known = {
+            "actions": (
+                robosuite_actions(attributes, features["actions"].shape[0])
+                or limited_actions(attributes, features["actions"].shape[0])
+            )
+        }
     info = DatasetInfo(
         version=layout.name,
         rate_hz=rate_hz,
@@ -166,11 +227,23 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         raw={"format": layout.name, "rate_hz": rate_hz, "keys": sorted(features)},
     )
     source = Hdf5Source(files, groups, cameras, [k for k, f in features.items() if f.is_numeric])
-    return Opened(info=info, entries=tuple(entries), source=source, roles=roles, dimensions=known, notes=(*notes, *questions), questions=tuple(questions))
+    return Opened(
+        info=info,
+        entries=tuple(entries),
+        source=source,
+        roles=roles,
+        dimensions=known,
+        notes=(*notes, *questions),
+        questions=tuple(questions),
+    )
 
 
 def _attributes(file: h5py.File, group: h5py.Group, layout: Layout) -> dict[str, Any]:
-    return {**dict(file.attrs), **dict(file[layout.parent].attrs if layout.parent else {}), **dict(group.attrs)}
+    return {
+        **dict(file.attrs),
+        **dict(file[layout.parent].attrs if layout.parent else {}),
+        **dict(group.attrs),
+    }
 
 
 def stored_input_range(entries: Sequence[EpisodeEntry]) -> InputRange | None:
@@ -184,7 +257,9 @@ def stored_input_range(entries: Sequence[EpisodeEntry]) -> InputRange | None:
         return input_range(_attributes(file, group, ROBOMIMIC))
 
 
-def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:
+def _episodes(
+    root: Path, files: Sequence[Path], known: Sequence[Layout]
+) -> tuple[list[EpisodeEntry], dict[int, str], Layout]:
     """List the episodes of all files."""
     entries: list[EpisodeEntry] = []
     groups: dict[int, str] = {}
@@ -194,11 +269,17 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
             _require_closed(file, path)
             layout = next((layout for layout in known if layout.fits(file)), None)
             if layout is None:
-                expected = "expected action and observations (ACT, ALOHA), data/demo_k (robomimic), or a map: --map KEY=action --map KEY=state"
+                expected = (
+                    "expected action and observations (ACT, ALOHA), data/demo_k (robomimic), or a map: --map"
+                    " KEY=action --map KEY=state"
+                )
                 raise DataError(f"{path} has {sorted(map(str, file))[:8]} at its top; {expected}")
             seen.setdefault(layout, path)
             if len(seen) > 1:
-                raise DataError(f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in seen.items())}; put each layout in a folder of its own")
+                raise DataError(
+                    f"{root} mixes {' and '.join(f'{p.name} ({k.name})' for k, p in seen.items())}; put each"
+                    " layout in a folder of its own"
+                )
             masks = layout.masks(file)
             for name in layout.episodes(file):
                 index = len(entries)
@@ -207,18 +288,34 @@ def _episodes(root: Path, files: Sequence[Path], known: Sequence[Layout]) -> tup
                 action = file[name].get(layout.action)
                 if getattr(action, "dtype", None) is not None:
                     _bounded(action, path)
-                if getattr(action, "shape", ())[:1] in ((), (0,)):  # absent, a group, a type, a scalar or empty
+                # absent, a group, a type, a scalar or empty
+                if getattr(action, "shape", ())[:1] in ((), (0,)):
                     raise DataError(f"{path}: {name} has no frames in {layout.action!r}; drop the episode")
                 groups[index] = name
                 extra = {"group": f"{path.name}:{name}"} | ({"masks": masks[name]} if name in masks else {})
-                task = task_of(dict(file[name].attrs), dict(file[layout.parent].attrs) if layout.parent else {})
-                entries.append(EpisodeEntry(index=index, length=int(action.shape[0]), tasks=(task,) if task else (), data=path, videos={}, extra=extra))
+                task = task_of(
+                    dict(file[name].attrs), dict(file[layout.parent].attrs) if layout.parent else {}
+                )
+                entries.append(
+                    EpisodeEntry(
+                        index=index,
+                        length=int(action.shape[0]),
+                        tasks=(task,) if task else (),
+                        data=path,
+                        videos={},
+                        extra=extra,
+                    )
+                )
     if not entries:
-        raise DataError(f"{root} holds no episode; expected files episode_0.hdf5 ... or groups data/demo_0 ...")
+        raise DataError(
+            f"{root} holds no episode; expected files episode_0.hdf5 ... or groups data/demo_0 ..."
+        )
     return entries, groups, next(iter(seen))
 
 
-def _features(group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: list[str]) -> tuple[dict[str, Feature], dict[str, _Camera]]:
+def _features(
+    group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: list[str]
+) -> tuple[dict[str, Feature], dict[str, _Camera]]:
     """Return what an episode holds: tables of numbers, and cameras."""
     features: dict[str, Feature] = {}
     cameras: dict[str, _Camera] = {}
@@ -229,25 +326,41 @@ def _features(group: h5py.Group, entry: EpisodeEntry, layout: Layout, notes: lis
         camera = _camera(item, key, entry) if layout.is_camera(key, item) else None
         if camera is not None:
             cameras[key] = camera
-            features[key] = Feature(key=key, dtype="image", shape=camera.shape, names=("height", "width", "channels"))
-        elif item.dtype.kind in "fiub" and item.ndim in (1, 2) and item.shape[0] == entry.length and item.nbytes <= DECODED_BYTES:
+            features[key] = Feature(
+                key=key, dtype="image", shape=camera.shape, names=("height", "width", "channels")
+            )
+        elif (
+            item.dtype.kind in "fiub"
+            and item.ndim in (1, 2)
+            and item.shape[0] == entry.length
+            and item.nbytes <= DECODED_BYTES
+        ):
             width = item.shape[1] if item.ndim == 2 else 1
             if 0 < width <= WIDTH:
                 features[key] = Feature(key=key, dtype=str(np.dtype(item.dtype)), shape=(width,), names=())
         else:
             odd.append(f"{key} {item.shape} {item.dtype}")
     if odd:
-        notes.append(f"not read, being neither numbers by frame nor colour images: {', '.join(odd[:6])}{' ...' if len(odd) > 6 else ''}")
+        notes.append(
+            "not read, being neither numbers by frame nor colour images:"
+            f" {', '.join(odd[:6])}{' ...' if len(odd) > 6 else ''}"
+        )
     return features, cameras
 
 
-def _walk(group: h5py.Group, path: Path, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
+def _walk(
+    group: h5py.Group, path: Path, prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets below a group; what would lead out of the file is refused."""
     import h5py
 
-    for count, name in enumerate(sorted(n for n in group if isinstance(n, str))):  # a name that is no text is no name of ours
+    # a name that is no text is no name of ours
+    for count, name in enumerate(sorted(n for n in group if isinstance(n, str))):
         if count > _MOST_KEYS:
-            raise DataError(f"{path}: {group.name} holds more than {_MOST_KEYS} keys, which is no episode; check what it is")
+            raise DataError(
+                f"{path}: {group.name} holds more than {_MOST_KEYS} keys, which is no episode; check what"
+                " it is"
+            )
         item = group.get(name)  # nothing where a soft link leads nowhere
         if isinstance(item, h5py.Group):
             if depth < _DEEPEST and item.id not in _above(group):
@@ -298,7 +411,10 @@ def _bounded(item: h5py.Dataset, path: Path) -> h5py.Dataset:
     """
     _require_own(item, path, str(item.name))
     if item.size is not None and item.nbytes > DECODED_BYTES:
-        raise DataError(f"{path}: {item.name} declares shape {list(item.shape)}, {item.nbytes} bytes, more than the {DECODED_BYTES} read here; split it")
+        raise DataError(
+            f"{path}: {item.name} declares shape {list(item.shape)}, {item.nbytes} bytes, more than the"
+            f" {DECODED_BYTES} read here; split it"
+        )
     return item
 
 
@@ -323,16 +439,25 @@ def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None
 def _item(group: h5py.Group, key: str, entry: EpisodeEntry) -> h5py.Dataset:
     item = group.get(key)
     if getattr(item, "dtype", None) is None:
-        raise DataError(f"{entry.data} has no {key!r} in episode {entry.index} ({group.name}), which the first episode has; drop one of the two")
+        raise DataError(
+            f"{entry.data} has no {key!r} in episode {entry.index} ({group.name}), which the first episode"
+            " has; drop one of the two"
+        )
     return item
 
 
 def _column(values: NDArray[Any]) -> pa.Array:
     if values.ndim == 1:
         return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1]
+    )
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
     """Sort ``episode_10`` behind ``episode_9``."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", path.name) if part]
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.split(r"(\d+)", path.name)
+        if part
+    ]

@@ -85,13 +85,18 @@ class _Act(_OneAFile):
         return "action" in file and "observations" in file
 
     def skips(self, key: str) -> bool:
-        return key == "compress_len"  # lengths of JPEGs by camera, in the recorder's order of cameras, which the file does not keep
+        # lengths of JPEGs by camera, in the recorder's order of cameras, which the file does not keep
+        return key == "compress_len"
 
     def is_camera(self, key: str, item: h5py.Dataset) -> bool:
         return "/images/" in f"/{key}" and "depth" not in key.lower()
 
     def guess(self, features: Mapping[str, Feature]) -> Roles:
-        state = [k for k in ("observations/qpos", "observations/state", "observations/joint_states") if k in features][:1]
+        state = [
+            k
+            for k in ("observations/qpos", "observations/state", "observations/joint_states")
+            if k in features
+        ][:1]
         action = [self.action] if self.action in features else []
         return Roles(action=tuple(action), state=tuple(state), cameras=_cameras(features))
 
@@ -113,7 +118,12 @@ class _Robomimic(Layout):
         masks = file.get("mask")
         for mask in sorted(masks) if isinstance(masks, Mapping) else ():
             listed = masks[mask]
-            if getattr(listed, "ndim", 0) != 1 or listed.is_virtual or listed.external or listed.nbytes > _MOST_MASK_BYTES:
+            if (
+                getattr(listed, "ndim", 0) != 1
+                or listed.is_virtual
+                or listed.external
+                or listed.nbytes > _MOST_MASK_BYTES
+            ):
                 continue
             for name in listed[()]:
                 found.setdefault(f"data/{_text(name)}", []).append(mask)
@@ -183,18 +193,31 @@ def rate_of(attributes: Mapping[str, Any]) -> float | None:
 def robosuite_actions(attributes: Mapping[str, Any], width: int) -> tuple[Dimension, ...]:
     """Return the convention of a robosuite action where the stored controller settings state it, else nothing.
 
-    A pose controller with inputs of -1 to 1 scales them to metres and radians a step; the gripper's -1 is open.
+    A pose controller with inputs of -1 to 1 scales them to metres and radians a step; the gripper's -1 is
+    open.
     """
     controller = environment(attributes).get("env_kwargs", {}).get("controller_configs")
     if not isinstance(controller, dict) or controller.get("type") not in ("OSC_POSE", "OSC_POSITION"):
         return ()
-    is_unit = _all(controller.get("input_min"), -1) and _all(controller.get("input_max"), 1) and isinstance(controller.get("control_delta"), bool)
+    is_unit = (
+        _all(controller.get("input_min"), -1)
+        and _all(controller.get("input_max"), 1)
+        and isinstance(controller.get("control_delta"), bool)
+    )
     axes = ("x", "y", "z", "roll", "pitch", "yaw")[: 6 if controller["type"] == "OSC_POSE" else 3]
     if not is_unit or width != len(axes) + 1:
         return ()
     reference = Reference.DELTA if controller["control_delta"] else Reference.ABSOLUTE
-    moved = [Dimension(name=f"eef.{axis}", unit=Unit.NORMALISED, low=-1.0, high=1.0, reference=reference) for axis in axes]
-    return (*moved, Dimension(name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False))
+    moved = [
+        Dimension(name=f"eef.{axis}", unit=Unit.NORMALISED, low=-1.0, high=1.0, reference=reference)
+        for axis in axes
+    ]
+    return (
+        *moved,
+        Dimension(
+            name="gripper", unit=Unit.NORMALISED, low=-1.0, high=1.0, is_gripper=True, opens_high=False
+        ),
+    )
 
 
 class InputRange(NamedTuple):
@@ -213,8 +236,9 @@ class InputRange(NamedTuple):
 def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
     """Return the input range that ``env_args`` states, in any of robosuite's layouts; None where it states none, or actions are absolute.
 
-    One controller, a list with one per robot, or the parts of a composite one (``body_parts``, with ``arms`` or without). An
-    absolute pose is handed on as it is; of the others, what lies outside is clipped before it is scaled.
+    One controller, a list with one per robot, or the parts of a composite one (``body_parts``, with ``arms``
+    or without). An absolute pose is handed on as it is; of the others, what lies outside is clipped before it
+    is scaled.
     """
     found = list(_controllers(environment(attributes).get("env_kwargs", {}).get("controller_configs"), 0))
     if not found or any(_is_absolute(c) for c in found):
@@ -224,7 +248,10 @@ def input_range(attributes: Mapping[str, Any]) -> InputRange | None:
         return None
     widths = {len(v) for pair in ends for v in pair} - {1}
     kinds = tuple(dict.fromkeys(str(c.get("type", "controller")) for c in found))
-    low, high = (float(pick(np.concatenate(list(side)))) for pick, side in zip((np.min, np.max), zip(*ends, strict=True), strict=True))
+    low, high = (
+        float(pick(np.concatenate(list(side))))
+        for pick, side in zip((np.min, np.max), zip(*ends, strict=True), strict=True)
+    )
     if not (np.isfinite([low, high]).all() and low < high):
         return None
     if len(found) != 1 or len(widths) != 1:
@@ -239,13 +266,24 @@ def limited_actions(attributes: Mapping[str, Any], width: int) -> tuple[Dimensio
     taken = input_range(attributes)
     if taken is None:
         return ()
-    lows, highs = (taken.lows, taken.highs) if len(taken.lows) == width else ((taken.low,) * width, (taken.high,) * width)
-    if taken.dimensions is not None and len(taken.lows) != width:  # what is behind them, such as a gripper, is stated nowhere
+    lows, highs = (
+        (taken.lows, taken.highs)
+        if len(taken.lows) == width
+        else ((taken.low,) * width, (taken.high,) * width)
+    )
+    # what is behind them, such as a gripper, is stated nowhere
+    if taken.dimensions is not None and len(taken.lows) != width:
         lows = (*(taken.lows or (taken.low,) * taken.dimensions), *(-UNLIMITED,) * (width - taken.dimensions))
-        highs = (*(taken.highs or (taken.high,) * taken.dimensions), *(UNLIMITED,) * (width - taken.dimensions))
+        highs = (
+            *(taken.highs or (taken.high,) * taken.dimensions),
+            *(UNLIMITED,) * (width - taken.dimensions),
+        )
     if len(lows) != width:
         return ()
-    return tuple(Dimension(name=f"actions_{k}", unit=Unit.UNKNOWN, low=low, high=high) for k, (low, high) in enumerate(zip(lows, highs, strict=True)))
+    return tuple(
+        Dimension(name=f"actions_{k}", unit=Unit.UNKNOWN, low=low, high=high)
+        for k, (low, high) in enumerate(zip(lows, highs, strict=True))
+    )
 
 
 def _controllers(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -299,7 +337,11 @@ def environment(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _demos(file: h5py.File) -> list[str]:
     """Return the names of robomimic's demonstrations, none where the file has no such group."""
     data = file.get("data")
-    return [k for k in data if isinstance(k, str) and re.fullmatch(r"demo_\d{1,9}", k)] if isinstance(data, Mapping) else []
+    return (
+        [k for k in data if isinstance(k, str) and re.fullmatch(r"demo_\d{1,9}", k)]
+        if isinstance(data, Mapping)
+        else []
+    )
 
 
 def _cameras(features: Mapping[str, Feature]) -> dict[str, str]:

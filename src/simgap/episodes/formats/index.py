@@ -110,21 +110,30 @@ def read_info(root: Path) -> DatasetInfo:
         DataError: no folder, no dataset, unfinished, unknown version, or fields missing.
     """
     if not root.is_dir():
-        raise DataError(f"{root} {'is no folder' if root.exists() else 'does not exist'}; give the folder that holds meta/ and data/")
+        raise DataError(
+            f"{root} {'is no folder' if root.exists() else 'does not exist'}; give the folder that holds"
+            " meta/ and data/"
+        )
     path = root / "meta" / "info.json"
     if not path.is_file():
         if (root / "meta" / "simgap.json").is_file():
-            raise DataError(f"{root} is an unfinished dataset (meta/info.json is missing); run again what was writing it, it goes on where it stopped")
+            raise DataError(
+                f"{root} is an unfinished dataset (meta/info.json is missing); run again what was writing it,"
+                " it goes on where it stopped"
+            )
         raise DataError(f"{path} is missing; {root} is no LeRobot dataset folder")
     require_content(path)
     raw = hashable(read_object(path, finite=False))
     version = raw.get("codebase_version")
     if version not in LEROBOT_VERSIONS:
         raise DataError(
-            f"{path} declares codebase_version {version!r}; this reader knows {', '.join(LEROBOT_VERSIONS)}; convert the dataset with lerobot's scripts"
+            f"{path} declares codebase_version {version!r}; this reader knows {', '.join(LEROBOT_VERSIONS)};"
+            " convert the dataset with lerobot's scripts"
         )
     is_30 = version == VERSION_30
-    with parsing(path, "expected fps, total_episodes, total_frames and features of a LeRobot dataset; restore the file"):
+    with parsing(
+        path, "expected fps, total_episodes, total_frames and features of a LeRobot dataset; restore the file"
+    ):
         return DatasetInfo(
             version=str(version),
             rate_hz=_rate(raw["fps"], path),
@@ -157,7 +166,9 @@ def read_entries(root: Path, info: DatasetInfo) -> tuple[EpisodeEntry, ...]:
     return tuple(found[i] for i in sorted(found))
 
 
-def read_table(path: Path, *, without: str = "\0", columns_without: Collection[str] = (), most_rows: int = ROWS) -> pa.Table:
+def read_table(
+    path: Path, *, without: str = "\0", columns_without: Collection[str] = (), most_rows: int = ROWS
+) -> pa.Table:
     """Read a whole Parquet file after looking at its size, empty, truncated and pointer files refused.
 
     Args:
@@ -169,34 +180,60 @@ def read_table(path: Path, *, without: str = "\0", columns_without: Collection[s
     Raises:
         DataError: names the file and the fault.
     """
-    names = [n for n in open_parquet(path).schema_arrow.names if not n.startswith(without) and n not in columns_without]
+    names = [
+        n
+        for n in open_parquet(path).schema_arrow.names
+        if not n.startswith(without) and n not in columns_without
+    ]
     return read_parquet(path, names, most_rows=most_rows)
 
 
 def _entries_30(root: Path, info: DatasetInfo, below: Below) -> Iterator[EpisodeEntry]:
     files = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     if not files:
-        raise DataError(f"{root}/meta/episodes holds no Parquet file; a v3.0 dataset needs one; download it again")
+        raise DataError(
+            f"{root}/meta/episodes holds no Parquet file; a v3.0 dataset needs one; download it again"
+        )
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
     for file in files:
         for row in read_table(file, without="stats/", most_rows=EPISODES).to_pylist():
             with parsing(file, "expected the episode index of a v3.0 dataset; download it again"):
-                values: dict[str, int | str] = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
+                values: dict[str, int | str] = {
+                    "chunk_index": int(row["data/chunk_index"]),
+                    "file_index": int(row["data/file_index"]),
+                }
                 index, length = _place_and_length(row, file)
-                videos = {key: _span_30(below, info, key, row) for key in cameras if row.get(f"videos/{key}/chunk_index") is not None}
+                videos = {
+                    key: _span_30(below, info, key, row)
+                    for key in cameras
+                    if row.get(f"videos/{key}/chunk_index") is not None
+                }
                 tasks = _tasks(row)
             yield EpisodeEntry(
                 index=index,
                 length=length,
                 tasks=tasks,
-                data=below.path(expand(info.data_path, values | {"episode_index": index, "episode_chunk": index // info.chunks_size})),
+                data=below.path(
+                    expand(
+                        info.data_path,
+                        values | {"episode_index": index, "episode_chunk": index // info.chunks_size},
+                    )
+                ),
                 videos=videos,
-                extra={k: v for k, v in row.items() if "/" not in k and k not in ("episode_index", "length", "tasks")},
+                extra={
+                    k: v
+                    for k, v in row.items()
+                    if "/" not in k and k not in ("episode_index", "length", "tasks")
+                },
             )
 
 
 def _span_30(below: Below, info: DatasetInfo, key: str, row: Mapping[str, Any]) -> VideoSpan:
-    values: dict[str, int | str] = {"video_key": key, "chunk_index": int(row[f"videos/{key}/chunk_index"]), "file_index": int(row[f"videos/{key}/file_index"])}
+    values: dict[str, int | str] = {
+        "video_key": key,
+        "chunk_index": int(row[f"videos/{key}/chunk_index"]),
+        "file_index": int(row[f"videos/{key}/file_index"]),
+    }
     start_s = float(row.get(f"videos/{key}/from_timestamp") or 0.0)
     if not 0.0 <= start_s < _LONGEST_S:
         raise ValueError(f"from_timestamp of {key} is {start_s:g} s")
@@ -207,7 +244,10 @@ def _place_and_length(row: Mapping[str, Any], file: Path) -> tuple[int, int]:
     """Return number and length of an episode; lengths of nothing stay, for they are counted and told."""
     index, length = (_whole(row[name]) for name in ("episode_index", "length"))
     if index < 0 or length > ROWS:
-        raise DataError(f"{file} lists episode {index} with {length} frames; expected a number from 0 and at most {ROWS} frames; repair the row")
+        raise DataError(
+            f"{file} lists episode {index} with {length} frames; expected a number from 0 and at most {ROWS}"
+            " frames; repair the row"
+        )
     return index, length
 
 
@@ -225,17 +265,28 @@ def _tasks(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _entries_21(root: Path, info: DatasetInfo, below: Below) -> Iterator[EpisodeEntry]:
     cameras = [f.key for f in info.features.values() if f.dtype == "video"]
     for row in list(_jsonl(root / "meta" / "episodes.jsonl")):  # all of them before a path is looked at
-        with parsing(f"{root}/meta/episodes.jsonl", "expected episode_index, length and a list of tasks in each line; repair it"):
+        with parsing(
+            f"{root}/meta/episodes.jsonl",
+            "expected episode_index, length and a list of tasks in each line; repair it",
+        ):
             index, length = _place_and_length(row, root / "meta" / "episodes.jsonl")
             tasks = _tasks(row)
         chunk = index // info.chunks_size
-        values: dict[str, int | str] = {"episode_chunk": chunk, "episode_index": index, "chunk_index": chunk, "file_index": index}
+        values: dict[str, int | str] = {
+            "episode_chunk": chunk,
+            "episode_index": index,
+            "chunk_index": chunk,
+            "file_index": index,
+        }
         yield EpisodeEntry(
             index=index,
             length=length,
             tasks=tasks,
             data=below.path(expand(info.data_path, values)),
-            videos={key: _located(below, expand(info.video_path, values | {"video_key": key}), 0.0) for key in cameras},
+            videos={
+                key: _located(below, expand(info.video_path, values | {"video_key": key}), 0.0)
+                for key in cameras
+            },
             extra={k: v for k, v in row.items() if k not in ("episode_index", "length", "tasks")},
         )
 
@@ -268,17 +319,29 @@ def read_json_lines(path: Path, most_lines: int = EPISODES) -> Iterator[tuple[in
 
 
 def _feature(key: str, value: Mapping[str, Any], path: Path) -> Feature:
-    feature = Feature(key=key, dtype=str(value["dtype"]), shape=tuple(_whole(s) for s in value.get("shape") or ()), names=_names(value.get("names")))
+    feature = Feature(
+        key=key,
+        dtype=str(value["dtype"]),
+        shape=tuple(_whole(s) for s in value.get("shape") or ()),
+        names=_names(value.get("names")),
+    )
     side = SIDE if feature.is_image else LONGEST
     if any(not 0 < s <= side for s in feature.shape) or math.prod(feature.shape) > LONGEST:
-        raise DataError(f"{path} declares {key!r} with shape {list(feature.shape)}; expected sides from 1 to {side} of {LONGEST} numbers at most; correct it")
+        raise DataError(
+            f"{path} declares {key!r} with shape {list(feature.shape)}; expected sides from 1 to {side} of"
+            f" {LONGEST} numbers at most; correct it"
+        )
     return feature
 
 
 def _names(value: Any) -> tuple[str, ...]:
     """Flatten the forms in use: a list, nested lists, or ``{"motors": [...]}``."""
     if isinstance(value, dict):
-        return tuple(n for v in value.values() for n in _names(v)) if all(isinstance(v, (list, dict)) for v in value.values()) else tuple(value)
+        return (
+            tuple(n for v in value.values() for n in _names(v))
+            if all(isinstance(v, (list, dict)) for v in value.values())
+            else tuple(value)
+        )
     if isinstance(value, (list, tuple)):
         return tuple(n for v in value for n in (_names(v) if isinstance(v, (list, dict)) else (str(v),)))
     return ()

@@ -43,14 +43,21 @@ class KeyMap:
 
     def __post_init__(self) -> None:
         if self.rate_hz is not None and not 0.0 < self.rate_hz < 1e5:
-            raise UsageError(f"a rate of {self.rate_hz!r} Hz makes no sense; give frames a second, such as 30")
-        twice = sorted({k for k, _ in self.keys if k != NONE and sum(k == other for other, _ in self.keys) > 1})
+            raise UsageError(
+                f"a rate of {self.rate_hz!r} Hz makes no sense; give frames a second, such as 30"
+            )
+        twice = sorted(
+            {k for k, _ in self.keys if k != NONE and sum(k == other for other, _ in self.keys) > 1}
+        )
         if twice:
             raise UsageError(f"the key map names {twice} twice; give each key one role")
         for camera, changes in self.images.items():
             for change in changes:
                 if change not in IMAGE_CHANGES:
-                    raise UsageError(f"camera {camera!r}: frames cannot be {change!r}; {did_you_mean(change, IMAGE_CHANGES)}")
+                    raise UsageError(
+                        f"camera {camera!r}: frames cannot be {change!r};"
+                        f" {did_you_mean(change, IMAGE_CHANGES)}"
+                    )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; what is not stated is left out."""
@@ -68,7 +75,12 @@ class KeyMap:
 
     def merged(self, other: KeyMap) -> KeyMap:
         """Return this map with everything another one states put over it."""
-        mine = [pair for pair in self.keys if pair[0] not in {k for k, _ in other.keys} and not (pair[0] == NONE and _roles(other) & {STATE_ROLE})]
+        mine = [
+            pair
+            for pair in self.keys
+            if pair[0] not in {k for k, _ in other.keys}
+            and not (pair[0] == NONE and _roles(other) & {STATE_ROLE})
+        ]
         return KeyMap(
             keys=(*mine, *other.keys),
             rate_hz=self.rate_hz if other.rate_hz is None else other.rate_hz,
@@ -89,7 +101,10 @@ def read_keymap(path: Path) -> KeyMap:
     """
     data = read_json(path, limit_bytes=1 << 20)
     if not isinstance(data, dict) or data.get("schema", SCHEMA) != SCHEMA:
-        raise UsageError(f'{path} is no key map; expected a JSON object of schema {SCHEMA}, such as {{"keys": {{"image": "front"}}}}')
+        raise UsageError(
+            f'{path} is no key map; expected a JSON object of schema {SCHEMA}, such as {{"keys": {{"image":'
+            ' "front"}}'
+        )
     unknown = sorted(set(data) - _FIELDS)
     if unknown:
         raise UsageError(f"{path} has the unknown field {unknown[0]!r}; {did_you_mean(unknown[0], _FIELDS)}")
@@ -102,11 +117,16 @@ def read_keymap(path: Path) -> KeyMap:
             task=str(data.get("task") or ""),
             names={str(k): tuple(str(n) for n in v) for k, v in (data.get("names") or {}).items()},
             dimensions={str(k): dict(v) for k, v in (data.get("dimensions") or {}).items()},
-            images={str(k): (v,) if isinstance(v, str) else tuple(str(c) for c in v) for k, v in (data.get("images") or {}).items()},
+            images={
+                str(k): (v,) if isinstance(v, str) else tuple(str(c) for c in v)
+                for k, v in (data.get("images") or {}).items()
+            },
             rename={str(k): str(v) for k, v in (data.get("rename") or {}).items()},
         )
     except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read as a key map ({error}); keys map a key to a role, names a role to a list") from error
+        raise UsageError(
+            f"{path} cannot be read as a key map ({error}); keys map a key to a role, names a role to a list"
+        ) from error
 
 
 def stored_keymap(root: Path) -> KeyMap | None:
@@ -135,7 +155,14 @@ def parse_pairs(words: Sequence[str], *, what: str, example: str) -> list[tuple[
     return pairs
 
 
-def resolve(root: Path, features: Mapping[str, Feature], guess: Roles, keymap: KeyMap | None, *, needs_state: bool = True) -> Roles:
+def resolve(
+    root: Path,
+    features: Mapping[str, Feature],
+    guess: Roles,
+    keymap: KeyMap | None,
+    *,
+    needs_state: bool = True,
+) -> Roles:
     """Return what every feature is: what the format's own names say, overruled by the map.
 
     Args:
@@ -160,22 +187,45 @@ def resolve(root: Path, features: Mapping[str, Feature], guess: Roles, keymap: K
             raise UsageError(f"{root} has no key {key!r} to map to {raw!r}; {did_you_mean(key, features)}")
         _place(root, features[key], role, chosen, cameras, mapped)
     if stateless and chosen[STATE_ROLE]:
-        raise UsageError(f"the key map of {root} says both that there is no state and that {chosen[STATE_ROLE]} are it; keep one of the two")
+        raise UsageError(
+            f"the key map of {root} says both that there is no state and that {chosen[STATE_ROLE]} are it;"
+            " keep one of the two"
+        )
     if len(chosen[TIME_ROLE]) > 1:
-        raise UsageError(f"the key map of {root} gives {chosen[TIME_ROLE]} as the clock; one key can be the time")
-    left = {role: tuple(k for k in keys if k not in mapped) for role, keys in ((ACTION_ROLE, guess.action), (STATE_ROLE, guess.state))}
+        raise UsageError(
+            f"the key map of {root} gives {chosen[TIME_ROLE]} as the clock; one key can be the time"
+        )
+    left = {
+        role: tuple(k for k in keys if k not in mapped)
+        for role, keys in ((ACTION_ROLE, guess.action), (STATE_ROLE, guess.state))
+    }
     action = tuple(chosen[ACTION_ROLE]) or left[ACTION_ROLE]
     state = tuple(chosen[STATE_ROLE]) or (() if stateless else left[STATE_ROLE])
     if not action:
         raise DataError(_missing(root, ACTION_ROLE, features))
     if not state and needs_state and not stateless:
-        raise DataError(_missing(root, STATE_ROLE, features) + f", or --map {NONE}={STATE_ROLE} where nothing was measured")
+        raise DataError(
+            _missing(root, STATE_ROLE, features)
+            + f", or --map {NONE}={STATE_ROLE} where nothing was measured"
+        )
     if keymap is not None:
         _require_known(root, keymap, cameras)
-    return Roles(action=action, state=state, cameras=cameras, time=chosen[TIME_ROLE][0] if chosen[TIME_ROLE] else guess.time)
+    return Roles(
+        action=action,
+        state=state,
+        cameras=cameras,
+        time=chosen[TIME_ROLE][0] if chosen[TIME_ROLE] else guess.time,
+    )
 
 
-def _place(root: Path, feature: Feature, role: str, chosen: dict[str, list[str]], cameras: dict[str, str], mapped: set[str]) -> None:
+def _place(
+    root: Path,
+    feature: Feature,
+    role: str,
+    chosen: dict[str, list[str]],
+    cameras: dict[str, str],
+    mapped: set[str],
+) -> None:
     """Give one feature its role."""
     mapped.add(feature.key)
     for name in [n for n, key in cameras.items() if key == feature.key]:
@@ -184,13 +234,22 @@ def _place(root: Path, feature: Feature, role: str, chosen: dict[str, list[str]]
         return
     if role in chosen:
         if not feature.is_numeric:
-            raise UsageError(f"{root}: key {feature.key!r} is {feature.dtype} and cannot be the {role}; map a key of numbers")
+            raise UsageError(
+                f"{root}: key {feature.key!r} is {feature.dtype} and cannot be the {role}; map a key of"
+                " numbers"
+            )
         chosen[role].append(feature.key)
         return
     if not feature.is_image:
-        raise UsageError(f"{root}: {role!r} would be a camera, but key {feature.key!r} is {feature.dtype}; it can be action, state, time or ignore")
+        raise UsageError(
+            f"{root}: {role!r} would be a camera, but key {feature.key!r} is {feature.dtype}; it can be"
+            " action, state, time or ignore"
+        )
     if role in cameras:
-        raise UsageError(f"{root}: keys {cameras[role]!r} and {feature.key!r} would both be camera {role!r}; rename or ignore one of them with --map")
+        raise UsageError(
+            f"{root}: keys {cameras[role]!r} and {feature.key!r} would both be camera {role!r}; rename or"
+            " ignore one of them with --map"
+        )
     cameras[role] = feature.key
 
 
@@ -217,4 +276,7 @@ def _missing(root: Path, role: str, features: Mapping[str, Feature]) -> str:
     numeric = sorted(k for k, f in features.items() if f.is_numeric)
     near = [k for k in numeric if role in k.lower()]
     hint = f"--map {near[0]}={role}" if near else f"--map KEY={role}"
-    return f"{root} has none of the features {expected}; its keys of numbers are {json.dumps(numeric[:40])}; say which is the {role}: {hint}"
+    return (
+        f"{root} has none of the features {expected}; its keys of numbers are {json.dumps(numeric[:40])}; say"
+        f" which is the {role}: {hint}"
+    )

@@ -74,13 +74,17 @@ def expand(template: str, values: Mapping[str, int | str]) -> str:
     def fill(match: re.Match[str]) -> str:
         name, width = match[1], match[2]
         if name not in values:
-            raise DataError(f"path template {template!r} asks for {name!r}; known: {', '.join(sorted(values))}")
+            raise DataError(
+                f"path template {template!r} asks for {name!r}; known: {', '.join(sorted(values))}"
+            )
         value = values[name]
         return f"{value:0{int(width)}d}" if isinstance(value, int) and width else str(value)
 
     path = _FIELD.sub(fill, template)
     if "{" in path or "}" in path:
-        raise DataError(f"path template {template!r} cannot be read; expected fields such as {{episode_index:06d}}")
+        raise DataError(
+            f"path template {template!r} cannot be read; expected fields such as {{episode_index:06d}}"
+        )
     return path
 
 
@@ -96,7 +100,8 @@ def inside(root: Path, relative: str) -> Path:
 class Below:
     """Paths below one root, each folder on the way looked at once.
 
-    A link may leave the root only into the blob store of a Hugging Face cache (``snapshots/<revision>`` beside ``blobs``).
+    A link may leave the root only into the blob store of a Hugging Face cache (``snapshots/<revision>``
+    beside ``blobs``).
 
     """
 
@@ -122,9 +127,15 @@ class Below:
                 self._folders[folder] = self._holds(path.parent)
             is_inside = self._folders[folder] and (not path.is_symlink() or self._holds(path))
         except (RuntimeError, OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
-            raise DataError(f"path {relative[:80]!r} of {self._root} leads nowhere ({error}); restore the files or correct info.json") from error
+            raise DataError(
+                f"path {relative[:80]!r} of {self._root} leads nowhere ({error}); restore the files or"
+                " correct info.json"
+            ) from error
         if os.path.isabs(relative) or ".." in relative.split("/") or not is_inside:
-            raise DataError(f"path {relative[:200]!r} leaves the dataset folder {self._root}; expected a path inside it; do not use this dataset")
+            raise DataError(
+                f"path {relative[:200]!r} leaves the dataset folder {self._root}; expected a path inside it;"
+                " do not use this dataset"
+            )
         return path
 
     def _holds(self, path: Path) -> bool:
@@ -154,4 +165,6 @@ def require_content(path: Path, *, limit_bytes: int = 8 << 30) -> None:
     if size == 0:
         raise DataError(f"{path} is empty (0 bytes); copy or download the file again")
     if is_lfs_pointer(path):
-        raise DataError(f"{path} is a Git LFS pointer of {size} bytes, not the data; run 'git lfs pull' in its repository")
+        raise DataError(
+            f"{path} is a Git LFS pointer of {size} bytes, not the data; run 'git lfs pull' in its repository"
+        )

@@ -1,7 +1,7 @@
 """What a dataset holds and no reader gives: episodes listed with no frames, and rows of data that no listed episode claims.
 
-Whoever writes a dataset anew, splits it or trains on it takes episodes by the index; what the index does not send anybody to would be
-lost without a word. It is counted here, told by every verb, and left where it is.
+Whoever writes a dataset anew, splits it or trains on it takes episodes by the index; what the index does not
+send anybody to would be lost without a word. It is counted here, told by every verb, and left where it is.
 """
 
 from __future__ import annotations
@@ -33,17 +33,28 @@ class LeftOut:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"episodes": {str(k): v for k, v in self.episodes.items()}, "rows": {str(k): v for k, v in self.rows.items()}}
+        return {
+            "episodes": {str(k): v for k, v in self.episodes.items()},
+            "rows": {str(k): v for k, v in self.rows.items()},
+        }
 
     def sentences(self) -> tuple[str, ...]:
         """Return what is left out in words, with counts; nothing where nothing is."""
         said = []
         if self.episodes:
             parts = [f"episode {k} with length {v}" for k, v in self.episodes.items()]
-            said.append(f"{len(self.episodes)} episodes are left out, which the index lists without frames: {_some(parts)}")
+            said.append(
+                f"{len(self.episodes)} episodes are left out, which the index lists without frames:"
+                f" {_some(parts)}"
+            )
         if self.rows:
-            parts = ["rows that name no episode" if k < 0 else f"{n} of episode {k}" for k, n in self.rows.items()]
-            said.append(f"{sum(self.rows.values())} rows of the data files are left out, which no listed episode claims: {_some(parts)}")
+            parts = [
+                "rows that name no episode" if k < 0 else f"{n} of episode {k}" for k, n in self.rows.items()
+            ]
+            said.append(
+                f"{sum(self.rows.values())} rows of the data files are left out, which no listed episode"
+                f" claims: {_some(parts)}"
+            )
         return tuple(said)
 
 
@@ -56,16 +67,22 @@ def left_out(dataset: Dataset) -> LeftOut:
     empty = {e.index: e.length for e in dataset.entries if e.length <= 0}
     claimed = np.array(sorted(e.index for e in dataset.entries if e.length > 0), dtype=np.int64)
     rows: dict[int, int] = {}
-    for path in sorted({e.data for e in dataset.entries}) if dataset.info.is_lerobot and not dataset.is_ours else ():
+    for path in (
+        sorted({e.data for e in dataset.entries}) if dataset.info.is_lerobot and not dataset.is_ours else ()
+    ):
         if not path.is_file():
             continue  # of an episode without frames; the others were looked for when the dataset was opened
         numbers = episode_numbers(read_parquet(path, ["episode_index"]))
         if numbers is None:
             continue
-        for number, n in zip(*np.unique(numbers[~np.isin(numbers, claimed)], return_counts=True), strict=True):
+        for number, n in zip(
+            *np.unique(numbers[~np.isin(numbers, claimed)], return_counts=True), strict=True
+        ):
             rows[int(number)] = rows.get(int(number), 0) + int(n)
     return LeftOut(episodes=empty, rows=rows)
 
 
 def _some(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:_MOST_NAMED]) + (f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else "")
+    return ", ".join(parts[:_MOST_NAMED]) + (
+        f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    )

@@ -13,7 +13,14 @@ from simgap.bounds import parsing
 from simgap.episodes.fingerprint import content_files
 from simgap.episodes.formats.index import DatasetInfo, EpisodeEntry, read_entries, read_info, read_table
 from simgap.episodes.formats.keymap import KeyMap, resolve
-from simgap.episodes.formats.layout import ACTION, IMAGE_PREFIX, STATE, VERSION_30, is_lfs_pointer, require_content
+from simgap.episodes.formats.layout import (
+    ACTION,
+    IMAGE_PREFIX,
+    STATE,
+    VERSION_30,
+    is_lfs_pointer,
+    require_content,
+)
 from simgap.episodes.formats.parquet import open_parquet, read_group, read_parquet
 from simgap.episodes.formats.source import Opened, Roles, Source, require_frame
 from simgap.episodes.formats.video import decode_image, decode_span
@@ -53,7 +60,10 @@ class LeRobotSource(Source):
             return
         span = entry.videos.get(key)
         if span is None:
-            raise DataError(f"{self._root}: the index row of episode {entry.index} names no video for {key!r}; rebuild meta/episodes")
+            raise DataError(
+                f"{self._root}: the index row of episode {entry.index} names no video for {key!r}; rebuild"
+                " meta/episodes"
+            )
         require_content(span.path)
         decode_span(span.path, span.start_s + start / self._info.rate_hz, self._info.rate_hz, out)
 
@@ -76,10 +86,15 @@ class LeRobotSource(Source):
     def _decode_images(self, entry: EpisodeEntry, key: str, out: NDArray[np.uint8], start: int) -> None:
         rows = self._file(entry.data)[1].of(entry.index)[start : start + len(out)]
         if len(rows) != len(out):
-            raise DataError(f"{entry.data} holds {start + len(rows)} frames of episode {entry.index}, {start + len(out)} were asked for; repair meta or data")
+            raise DataError(
+                f"{entry.data} holds {start + len(rows)} frames of episode {entry.index}, {start + len(out)}"
+                " were asked for; repair meta or data"
+            )
         file = open_parquet(entry.data)
         if key not in file.schema_arrow.names:
-            raise DataError(f"{entry.data} has no readable image column {key!r}; it is damaged, copy it again")
+            raise DataError(
+                f"{entry.data} has no readable image column {key!r}; it is damaged, copy it again"
+            )
         first = 0
         for group in range(file.metadata.num_row_groups):
             n = file.metadata.row_group(group).num_rows
@@ -105,7 +120,10 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
     source = LeRobotSource(root, info)
     for file in source.content_files():
         if is_lfs_pointer(file):
-            raise DataError(f"{file} is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from")
+            raise DataError(
+                f"{file} is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it"
+                " came from"
+            )
     entries = read_entries(root, info)
     if info.version == VERSION_30:
         entries = _with_moved_rows(root, entries)
@@ -114,10 +132,16 @@ def open_lerobot(root: Path, keymap: KeyMap | None) -> Opened:
     stored = root / SIMGAP_JSON
     if stored.is_file():
         if keymap is not None:
-            raise UsageError(f"{root} states its own convention, and a key map cannot overrule it; convert the dataset, or leave the map away")
+            raise UsageError(
+                f"{root} states its own convention, and a key map cannot overrule it; convert the dataset, or"
+                " leave the map away"
+            )
         return _ours(info, entries, source, stored)
     if keymap is not None and keymap.rate_hz not in (None, info.rate_hz):
-        raise UsageError(f"{root}/meta/info.json declares {info.rate_hz:g} fps, and frames are looked up by it; correct fps there, or leave the rate away")
+        raise UsageError(
+            f"{root}/meta/info.json declares {info.rate_hz:g} fps, and frames are looked up by it; correct"
+            " fps there, or leave the rate away"
+        )
     roles = resolve(root, info.features, _guess(info), keymap)
     return Opened(info=info, entries=entries, source=source, roles=roles, dimensions={})
 
@@ -129,26 +153,57 @@ def _with_moved_rows(root: Path, entries: tuple[EpisodeEntry, ...]) -> tuple[Epi
         return entries
     found: dict[int, Path] = {}
     for path in sorted({e.data for e in entries if e.data.is_file()}):
-        numbers = read_parquet(path, ["episode_index"])["episode_index"].to_numpy() if "episode_index" in open_parquet(path).schema_arrow.names else ()
+        numbers = (
+            read_parquet(path, ["episode_index"])["episode_index"].to_numpy()
+            if "episode_index" in open_parquet(path).schema_arrow.names
+            else ()
+        )
         known, counts = np.unique(numbers, return_counts=True)
-        found |= {int(k): path for k, n in zip(known, counts, strict=True) if int(k) in absent and int(n) == absent[int(k)].length}
+        found |= {
+            int(k): path
+            for k, n in zip(known, counts, strict=True)
+            if int(k) in absent and int(n) == absent[int(k)].length
+        }
     return tuple(
-        replace(e, data=found[e.index], extra={**e.extra, "declared_data": e.data.relative_to(root).as_posix()}) if e.index in found else e for e in entries
+        (
+            replace(
+                e,
+                data=found[e.index],
+                extra={**e.extra, "declared_data": e.data.relative_to(root).as_posix()},
+            )
+            if e.index in found
+            else e
+        )
+        for e in entries
     )
 
 
 def _ours(info: DatasetInfo, entries: tuple[EpisodeEntry, ...], source: Source, stored: Path) -> Opened:
     ours = read_object(stored)
     if ours.get("schema") != SCHEMA or not isinstance(ours.get("fingerprint"), str):
-        raise DataError(f"{stored} has an unknown schema or no fingerprint; expected schema {SCHEMA} of a finished dataset; finish it again")
+        raise DataError(
+            f"{stored} has an unknown schema or no fingerprint; expected schema {SCHEMA} of a finished"
+            " dataset; finish it again"
+        )
     with parsing(stored, "expected the spec of a finished dataset; finish it again"):
         spec = DatasetSpec.from_json(ours["spec"])
     guess = _guess(info)
     if len(spec.state_spec):
         guess = resolve(stored.parent.parent, info.features, guess, None)
     elif not guess.action:
-        raise DataError(f"{stored.parent}/info.json has none of the features {list(ACTION_KEYS)}; it has {sorted(info.features)}")
-    return Opened(info=info, entries=entries, source=source, roles=guess, dimensions={}, spec=spec, recorded=ours["fingerprint"])
+        raise DataError(
+            f"{stored.parent}/info.json has none of the features {list(ACTION_KEYS)}; it has"
+            f" {sorted(info.features)}"
+        )
+    return Opened(
+        info=info,
+        entries=entries,
+        source=source,
+        roles=guess,
+        dimensions={},
+        spec=spec,
+        recorded=ours["fingerprint"],
+    )
 
 
 def _guess(info: DatasetInfo) -> Roles:
@@ -189,7 +244,9 @@ def episode_numbers(table: pa.Table) -> NDArray[np.int64] | None:
         return None
     column = table["episode_index"]
     if not pa.types.is_integer(column.type):
-        raise DataError(f"column episode_index holds {column.type}, expected whole numbers; write the data files again")
+        raise DataError(
+            f"column episode_index holds {column.type}, expected whole numbers; write the data files again"
+        )
     return np.asarray(column.cast(pa.int64(), safe=False).fill_null(-1).to_numpy(), dtype=np.int64)
 
 
@@ -200,5 +257,8 @@ def _are_consecutive(rows: NDArray[np.int64]) -> bool:
 def _bytes(value: object, where: str) -> bytes:
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):
-        raise DataError(f"{where} holds no image bytes but {type(data).__name__}; LeRobot embeds them in the Parquet file, convert the dataset again")
+        raise DataError(
+            f"{where} holds no image bytes but {type(data).__name__}; LeRobot embeds them in the Parquet"
+            " file, convert the dataset again"
+        )
     return data

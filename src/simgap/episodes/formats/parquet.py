@@ -36,18 +36,31 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     except (pa.ArrowException, *DAMAGED) as error:
         raise DataError(_damaged(path, error)) from error
     meta = file.metadata
-    if meta.num_rows > bounds.ROWS or meta.num_columns > bounds.COLUMNS or meta.num_columns * meta.num_row_groups > bounds.COLUMN_CHUNKS:
+    if (
+        meta.num_rows > bounds.ROWS
+        or meta.num_columns > bounds.COLUMNS
+        or meta.num_columns * meta.num_row_groups > bounds.COLUMN_CHUNKS
+    ):
         raise DataError(
-            f"{path} declares {meta.num_rows} rows, {meta.num_columns} columns and {meta.num_row_groups} row groups, more than is read here "
-            f"({bounds.ROWS} rows, {bounds.COLUMNS} columns); split the dataset"
+            f"{path} declares {meta.num_rows} rows, {meta.num_columns} columns and {meta.num_row_groups} row"
+            f" groups, more than is read here ({bounds.ROWS} rows, {bounds.COLUMNS} columns); split the"
+            " dataset"
         )
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
-        raise DataError(f"{path} has two columns called {twice[0]!r}, and only one can be meant; write the file again")
+        raise DataError(
+            f"{path} has two columns called {twice[0]!r}, and only one can be meant; write the file again"
+        )
     return file
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None, *, most_rows: int = bounds.ROWS, decoded_bytes: int = bounds.DECODED_BYTES) -> pa.Table:
+def read_parquet(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    most_rows: int = bounds.ROWS,
+    decoded_bytes: int = bounds.DECODED_BYTES,
+) -> pa.Table:
     """Read whole columns of a file.
 
     Args:
@@ -61,8 +74,13 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, most_rows:
     """
     file = open_parquet(path)
     if file.metadata.num_rows > most_rows:
-        raise DataError(f"{path} declares {file.metadata.num_rows} rows, more than the {most_rows} that are read here; split the dataset")
-    names = file.schema_arrow.names if columns is None else [n for n in columns if n in file.schema_arrow.names]
+        raise DataError(
+            f"{path} declares {file.metadata.num_rows} rows, more than the {most_rows} that are read here;"
+            " split the dataset"
+        )
+    names = (
+        file.schema_arrow.names if columns is None else [n for n in columns if n in file.schema_arrow.names]
+    )
     batch_rows = _batch_rows(path, file, set(names), decoded_bytes)
     batches, size = [], 0
     try:
@@ -79,25 +97,40 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, most_rows:
         raise DataError(_damaged(path, error)) from error
 
 
-def read_group(path: Path, file: pq.ParquetFile, group: int, column: str, *, decoded_bytes: int = bounds.DECODED_BYTES) -> pa.ChunkedArray:
+def read_group(
+    path: Path, file: pq.ParquetFile, group: int, column: str, *, decoded_bytes: int = bounds.DECODED_BYTES
+) -> pa.ChunkedArray:
     """Read one column of one row group, such as pictures.
 
     Raises:
         DataError: no such column, damaged, or more bytes than that.
     """
-    declared = sum(file.metadata.row_group(group).column(k).total_uncompressed_size for k in _leaves(file, {column}))
+    declared = sum(
+        file.metadata.row_group(group).column(k).total_uncompressed_size for k in _leaves(file, {column})
+    )
     if declared > decoded_bytes:
         raise DataError(_too_large(path, declared, decoded_bytes))
     try:
         batches, size = [], 0
-        for batch in file.iter_batches(_BATCH_ROWS if declared < (1 << 20) else 256, row_groups=[group], columns=[column], use_threads=False):
+        for batch in file.iter_batches(
+            _BATCH_ROWS if declared < (1 << 20) else 256,
+            row_groups=[group],
+            columns=[column],
+            use_threads=False,
+        ):
             size += batch.nbytes
             if size > decoded_bytes:
                 raise DataError(_too_large(path, size, decoded_bytes))
             batches.append(batch.column(0))
-        return pa.chunked_array(batches) if batches else pa.chunked_array([], type=file.schema_arrow.field(column).type)
+        return (
+            pa.chunked_array(batches)
+            if batches
+            else pa.chunked_array([], type=file.schema_arrow.field(column).type)
+        )
     except (pa.ArrowException, *DAMAGED) as error:
-        raise DataError(f"{path} has no readable column {column!r} ({bounds.said(error)}); it is damaged, copy it again") from error
+        raise DataError(
+            f"{path} has no readable column {column!r} ({bounds.said(error)}); it is damaged, copy it again"
+        ) from error
 
 
 def _batch_rows(path: Path, file: pq.ParquetFile, names: set[str], decoded_bytes: int) -> int:
@@ -114,7 +147,8 @@ def _batch_rows(path: Path, file: pq.ParquetFile, names: set[str], decoded_bytes
                 size += max(chunk.num_values * _WIDTHS.get(chunk.physical_type, 8), 0)
     if size > decoded_bytes:
         raise DataError(_too_large(path, size, decoded_bytes))
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, text)))  # a row may repeat the longest text of its dictionary
+    # a row may repeat the longest text of its dictionary
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, text)))
 
 
 def _leaves(file: pq.ParquetFile, names: set[str]) -> list[int]:
@@ -140,17 +174,28 @@ def _require_footer(path: Path) -> None:
     with open_regular(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         if size < 12:
-            raise DataError(f"{path} has {size} bytes and is no Parquet file; it is truncated or damaged, copy it again")
+            raise DataError(
+                f"{path} has {size} bytes and is no Parquet file; it is truncated or damaged, copy it again"
+            )
         stream.seek(size - 8)
         tail = stream.read(8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > min(bounds.FOOTER_BYTES, size - 12):
-        raise DataError(f"{path} is no readable Parquet file (it does not end with a footer); it is truncated or damaged, copy it again")
+        raise DataError(
+            f"{path} is no readable Parquet file (it does not end with a footer); it is truncated or damaged,"
+            " copy it again"
+        )
 
 
 def _too_large(path: Path, size: int, limit: int) -> str:
-    return f"{path} takes {size} bytes or more when it is decoded, more than the {limit} that are read here; split the dataset"
+    return (
+        f"{path} takes {size} bytes or more when it is decoded, more than the {limit} that are read here;"
+        " split the dataset"
+    )
 
 
 def _damaged(path: Path, error: BaseException) -> str:
-    return f"{path} is no readable Parquet file ({bounds.said(error)}); it is truncated or damaged, copy it again"
+    return (
+        f"{path} is no readable Parquet file ({bounds.said(error)}); it is truncated or damaged, copy it"
+        " again"
+    )

@@ -33,7 +33,9 @@ def recognise(root: Path) -> Format:
         DataError: the path is no dataset; says what it is instead and what fits it.
     """
     if not root.exists():
-        raise DataError(f"{root} does not exist; give the folder of a dataset, the one that holds meta/ and data/")
+        raise DataError(
+            f"{root} does not exist; give the folder of a dataset, the one that holds meta/ and data/"
+        )
     found = format_of(root)
     if found is None:
         raise DataError(f"{root} {_otherwise(root)}")
@@ -65,9 +67,15 @@ def _otherwise(root: Path) -> str:
     """Return what something that is no dataset is, what was expected, and what to do with it."""
     expected = "a dataset is a LeRobot folder, a donkeycar tub or HDF5"
     if root.is_file():
-        hint = "give the folder that holds it" if root.suffix in (".parquet", ".mp4", ".jsonl", ".catalog") else expected
+        hint = (
+            "give the folder that holds it"
+            if root.suffix in (".parquet", ".mp4", ".jsonl", ".catalog")
+            else expected
+        )
         if is_lfs_pointer(root):
-            return "is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from"
+            return (
+                "is a Git LFS pointer, not the data itself; run 'git lfs pull' in the repository it came from"
+            )
         return f"is a file and no episodes; {hint}"
     names = {p.name for p in _inside(root)}
     inner = [child for child in _folders(root) if format_of(child) is not None]
@@ -76,33 +84,58 @@ def _otherwise(root: Path) -> str:
         return f"is no dataset itself but holds one: give {inner[0]} ({format_of(inner[0])}){others}"
     if not names - {"meta", "data", "videos"} and names:
         return f"has {', '.join(sorted(names))} but no meta/info.json; {expected}: download it again, whole"
-    return _described(root, names) or f"holds no episodes ({', '.join(sorted(names)[:6]) or 'it is empty'}); {expected}"
+    return (
+        _described(root, names)
+        or f"holds no episodes ({', '.join(sorted(names)[:6]) or 'it is empty'}); {expected}"
+    )
 
 
 def _described(root: Path, names: set[str]) -> str | None:
     """Return one line about a folder that people mistake for a dataset, or None."""
     if {"config.json", "model.safetensors"} <= names or "train_config.json" in names:
-        return "is a trained policy, not episodes: its normaliser goes to `simgap data check`, its data is what train_config.json names"
+        return (
+            "is a trained policy, not episodes: its normaliser goes to `simgap data check`, its data is what"
+            " train_config.json names"
+        )
     if "card.json" in names:
         return "is a checkpoint of simgap, not episodes; give it to `simgap screen`, and a dataset here"
     if ".zgroup" in names or "zarr.json" in names or any(n.endswith(".zarr") for n in names):
-        return "is a Zarr store, which is not read here; convert it to LeRobot or to HDF5 with data/demo_k groups"
+        return (
+            "is a Zarr store, which is not read here; convert it to LeRobot or to HDF5 with data/demo_k"
+            " groups"
+        )
     if "dataset_info.json" in names and any(".tfrecord" in n for n in names):
-        return "is an RLDS (TFDS) dataset, which is not read here; convert it to LeRobot with the tools of its project"
+        return (
+            "is an RLDS (TFDS) dataset, which is not read here; convert it to LeRobot with the tools of its"
+            " project"
+        )
     if "meta.json" in names and any(n.startswith("record_") for n in names):
         return "is a donkeycar tub of version 1; convert it with donkeycar's convert_to_tub_v2.py"
     if any(n.endswith((".bag", ".mcap", ".db3")) for n in names):
         return "is a ROS bag, which is not read here; record or convert it to LeRobot or HDF5 episodes first"
-    logs = [folder for folder in [root, *_folders(root)] if (folder / "control.csv").is_file() and (folder / "state_motor.csv").is_file()]
+    logs = [
+        folder
+        for folder in [root, *_folders(root)]
+        if (folder / "control.csv").is_file() and (folder / "state_motor.csv").is_file()
+    ]
     if logs:
-        return f"holds {len(logs)} actuator logs (commands and measured joints, no images), not episodes; `simgap data check` reads such logs"
+        return (
+            f"holds {len(logs)} actuator logs (commands and measured joints, no images), not episodes;"
+            " `simgap data check` reads such logs"
+        )
     files = list(islice(_files(root), _MOST_NAMES))
     statistics = [f.name for f in files if f.suffix == ".json" and _holds_statistics(f)]
     if statistics:
-        return f"holds statistics of data ({_and_more(statistics)}), not the episodes; `simgap data check` reads such files"
+        return (
+            f"holds statistics of data ({_and_more(statistics)}), not the episodes; `simgap data check` reads"
+            " such files"
+        )
     tables = [f.name for f in files if f.suffix in (".csv", ".tsv")]
     if tables:
-        return f"holds tables of trials or results ({_and_more(tables)}), not episodes; `simgap data check` reads such tables"
+        return (
+            f"holds tables of trials or results ({_and_more(tables)}), not episodes; `simgap data check`"
+            " reads such tables"
+        )
     return None
 
 

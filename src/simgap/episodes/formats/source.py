@@ -86,7 +86,10 @@ def require_frame(image: NDArray[np.uint8], out: NDArray[np.uint8], where: str) 
         DataError: names the place and both sizes.
     """
     if image.shape != out.shape:
-        refuse(f"{where} is an image of {image.shape[1]}x{image.shape[0]}, the dataset has {out.shape[1]}x{out.shape[0]}; drop or resize it")
+        refuse(
+            f"{where} is an image of {image.shape[1]}x{image.shape[0]}, the dataset has"
+            f" {out.shape[1]}x{out.shape[0]}; drop or resize it"
+        )
 
 
 def refuse(message: str) -> NoReturn:

@@ -83,7 +83,9 @@ class Inputs(NamedTuple):
     """One sentence on each declared input that is not read."""
 
 
-def inputs_of(root: Path, kinds: Mapping[str, str], records: Sequence[Record], needed: Sequence[str]) -> Inputs:
+def inputs_of(
+    root: Path, kinds: Mapping[str, str], records: Sequence[Record], needed: Sequence[str]
+) -> Inputs:
     """Sort the declared inputs; what is not read is said, never dropped without a word.
 
     Args:
@@ -98,7 +100,9 @@ def inputs_of(root: Path, kinds: Mapping[str, str], records: Sequence[Record], n
     held = Counter(key for r in records for key in r.values)
     cameras = [k for k, kind in kinds.items() if kind == "image_array" and held[k]]
     if not cameras:
-        raise DataError(f"{root} has no camera; its inputs are {dict(kinds)}, expected one of type image_array")
+        raise DataError(
+            f"{root} has no camera; its inputs are {dict(kinds)}, expected one of type image_array"
+        )
     numeric: dict[str, tuple[str, int]] = {}
     absent: list[str] = []
     notes: list[str] = []
@@ -107,20 +111,30 @@ def inputs_of(root: Path, kinds: Mapping[str, str], records: Sequence[Record], n
             absent.append(key)
         elif kind not in NUMBERS:
             if kind not in _NOT_NUMBERS:
-                notes.append(f"input {key!r} of type {kind} is not read: it is neither numbers nor a colour picture")
+                notes.append(
+                    f"input {key!r} of type {kind} is not read: it is neither numbers nor a colour picture"
+                )
         elif held[key] < len(records) and key not in needed:
-            notes.append(f"input {key!r} is left out: {len(records) - held[key]} of {len(records)} records do not hold it")
+            notes.append(
+                f"input {key!r} is left out: {len(records) - held[key]} of {len(records)} records do not"
+                " hold it"
+            )
         elif kind not in ("vector", "list"):
             numeric[key] = (NUMBERS[kind], 0)
         elif width := _width(records, key):
             numeric[key] = (NUMBERS[kind], width)
         else:
-            notes.append(f"input {key!r} of type {kind} is left out: it is not a list of equally many numbers in every record")
+            notes.append(
+                f"input {key!r} of type {kind} is left out: it is not a list of equally many numbers in every"
+                " record"
+            )
     if absent:
         notes.insert(0, f"the manifest declares {', '.join(sorted(absent))}, which the records do not hold")
     undeclared = sorted(k for k in held if k not in kinds and not k.startswith("_"))
     if undeclared:
-        notes.append(f"the records hold {', '.join(undeclared[:8])}, which the manifest does not declare: not read")
+        notes.append(
+            f"the records hold {', '.join(undeclared[:8])}, which the manifest does not declare: not read"
+        )
     return Inputs(numeric, cameras, notes)
 
 
@@ -129,7 +143,9 @@ def _width(records: Sequence[Record], key: str) -> int:
     widths = set()
     for record in records:
         value = record.values.get(key)
-        if not isinstance(value, list) or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
+        if not isinstance(value, list) or not all(
+            isinstance(v, (int, float)) and not isinstance(v, bool) for v in value
+        ):
             return 0
         widths.add(len(value))
     return widths.pop() if len(widths) == 1 and max(widths) <= WIDTH else 0
@@ -143,10 +159,16 @@ def column(records: Sequence[Record], key: str, kind: str, width: int) -> pa.Arr
     """
     try:
         values = np.array([r.values[key] if width else _number(r.values[key]) for r in records]).astype(kind)
-        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width) if width else pa.array(values)
+        return (
+            pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
+            if width
+            else pa.array(values)
+        )
     except MALFORMED as error:
         bad = next((r for r in records if not isinstance(r.values.get(key), (int, float))), records[0])
-        raise DataError(f"{bad.catalog} record {bad.number} has no number for {key!r} ({error!r}); delete the record") from error
+        raise DataError(
+            f"{bad.catalog} record {bad.number} has no number for {key!r} ({error!r}); delete the record"
+        ) from error
 
 
 def _number(value: Any) -> float | int:

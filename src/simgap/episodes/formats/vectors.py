@@ -55,15 +55,26 @@ def make_vector(
     """Return the vector of a role; ``stem`` is what dimensions without a name are called and numbered by.
 
     Raises:
-        UsageError: the map gives another number of names than there are dimensions, or one name to two of them.
+        UsageError: the map gives another number of names than there are dimensions, or one name to two of
+            them.
     """
     is_named = all(bool(known.get(key)) or _is_named(features[key]) for key in parts)
-    joined = [d for key in parts for d in known.get(key) or unknown_dimensions(features[key], is_one_of=len(parts), stem=stem)]
+    joined = [
+        d
+        for key in parts
+        for d in known.get(key) or unknown_dimensions(features[key], is_one_of=len(parts), stem=stem)
+    ]
     names = (keymap.names if keymap is not None else {}).get(role)
     if names is not None:
         if len(names) != len(joined) or len(set(names)) != len(names):
-            raise UsageError(f"{root}: {len(names)} {role} names were given for {len(joined)} dimensions {[d.name for d in joined]}; give each its own")
-        joined = [changed_dimension(d, {"name": n, "is_gripper": d.is_gripper or _grips(n)}) for d, n in zip(joined, names, strict=True)]
+            raise UsageError(
+                f"{root}: {len(names)} {role} names were given for {len(joined)} dimensions"
+                f" {[d.name for d in joined]}; give each its own"
+            )
+        joined = [
+            changed_dimension(d, {"name": n, "is_gripper": d.is_gripper or _grips(n)})
+            for d, n in zip(joined, names, strict=True)
+        ]
         is_named = True
     joined, was_renamed = _renamed(joined, role, keymap.rename if keymap is not None else {}, root)
     for pattern, fields in (keymap.dimensions if keymap is not None else {}).items():
@@ -79,7 +90,9 @@ def _is_named(feature: Feature) -> bool:
     return len(feature.names) == width or width == 1  # a single number is named by its key
 
 
-def _renamed(dimensions: list[Dimension], role: str, rename: Mapping[str, str], root: Path) -> tuple[list[Dimension], bool]:
+def _renamed(
+    dimensions: list[Dimension], role: str, rename: Mapping[str, str], root: Path
+) -> tuple[list[Dimension], bool]:
     """Return dimensions under the names their owner gives them, and whether any has changed."""
     result = [replace(d, name=renamed(rename, role, d.name)) for d in dimensions]
     names = [d.name for d in result]
@@ -113,8 +126,17 @@ def unknown_dimensions(feature: Feature, *, is_one_of: int = 1, stem: str = "dim
     width = feature.shape[0] if feature.shape else 1
     own = feature.key.rpartition("/")[2].removeprefix("observation.")
     stem = stem if is_one_of == 1 else own
-    names = feature.names if len(feature.names) == width else (own,) if width == 1 else tuple(f"{stem}_{k}" for k in range(width))
-    return tuple(Dimension(name=n, unit=Unit.UNKNOWN, low=-UNLIMITED, high=UNLIMITED, is_gripper=_grips(n)) for n in names)
+    names = (
+        feature.names
+        if len(feature.names) == width
+        else (own,)
+        if width == 1
+        else tuple(f"{stem}_{k}" for k in range(width))
+    )
+    return tuple(
+        Dimension(name=n, unit=Unit.UNKNOWN, low=-UNLIMITED, high=UNLIMITED, is_gripper=_grips(n))
+        for n in names
+    )
 
 
 def matches(pattern: str, role: str, name: str) -> bool:
@@ -133,9 +155,15 @@ def require_matches(patterns: Sequence[str], action: VectorSpec, state: VectorSp
     for pattern in patterns:
         prefix, sign, glob = pattern.partition(":")
         if sign and prefix not in (ACTION_ROLE, STATE_ROLE):
-            raise UsageError(f"{pattern!r} names the vector {prefix!r}; write action:{glob}, state:{glob}, or {glob} for both")
+            raise UsageError(
+                f"{pattern!r} names the vector {prefix!r}; write action:{glob}, state:{glob}, or {glob} for"
+                " both"
+            )
         if not any(matches(pattern, role, name) for role, name in named):
-            raise UsageError(f"{pattern!r} means no dimension; {did_you_mean(glob if sign else pattern, dict.fromkeys(n for _, n in named))}")
+            raise UsageError(
+                f"{pattern!r} means no dimension;"
+                f" {did_you_mean(glob if sign else pattern, dict.fromkeys(n for _, n in named))}"
+            )
 
 
 def changed_dimension(dimension: Dimension, fields: Mapping[str, Any]) -> Dimension:
@@ -148,7 +176,9 @@ def changed_dimension(dimension: Dimension, fields: Mapping[str, Any]) -> Dimens
     try:
         return Dimension.from_json({**plain, **fields})
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UsageError(f"dimension {dimension.name!r} cannot be {dict(fields)} ({error}); units are {', '.join(Unit)}") from error
+        raise UsageError(
+            f"dimension {dimension.name!r} cannot be {dict(fields)} ({error}); units are {', '.join(Unit)}"
+        ) from error
     except ConventionError as error:
         raise UsageError(str(error)) from error
 

@@ -24,9 +24,9 @@ _VALUES = {"sign": int, "zero": float, "frame": str}
 def parse_convention(text: str) -> dict[str, Any]:
     """Return the fields of a dimension that comma-separated words state.
 
-    Units (``deg``, ``rad``, ``percent``, ``m`` ...), references (``absolute``, ``delta``, ``chunk_delta``), ``gripper``,
-    ``opens_high`` or ``opens_low``, limits ``LOW..HIGH``, a calibrated range ``ends:LOW..HIGHticks/4096``, ``sign:-1``,
-    ``zero:90``, ``frame:base``.
+    Units (``deg``, ``rad``, ``percent``, ``m`` ...), references (``absolute``, ``delta``, ``chunk_delta``),
+    ``gripper``, ``opens_high`` or ``opens_low``, limits ``LOW..HIGH``, a calibrated range
+    ``ends:LOW..HIGHticks/4096``, ``sign:-1``, ``zero:90``, ``frame:base``.
 
     Raises:
         UsageError: a word that means nothing; proposes the nearest.
@@ -54,8 +54,20 @@ def _word(word: str) -> dict[str, Any]:
         try:
             return {name: _VALUES[name](value)}
         except ValueError as error:
-            raise UsageError(f"{word!r} has no {'whole ' if name == 'sign' else ''}number; write it like sign:-1 or zero:90") from error
-    known = [*Unit, *Reference, *_FLAGS, "LOW..HIGH", "ends:LOW..HIGHticks", "sign:-1", "zero:90", "frame:NAME"]
+            raise UsageError(
+                f"{word!r} has no {'whole ' if name == 'sign' else ''}number; write it like sign:-1 or"
+                " zero:90"
+            ) from error
+    known = [
+        *Unit,
+        *Reference,
+        *_FLAGS,
+        "LOW..HIGH",
+        "ends:LOW..HIGHticks",
+        "sign:-1",
+        "zero:90",
+        "frame:NAME",
+    ]
     raise UsageError(f"{word!r} says nothing of a dimension; {did_you_mean(word, known)}")
 
 

@@ -44,10 +44,15 @@ def read_episode_statistics(path: Path) -> tuple[EpisodeStatistics, ...]:
         index, stats = (row.get("episode_index"), row.get("stats")) if isinstance(row, dict) else (None, None)
         if not isinstance(index, int) or isinstance(index, bool) or not isinstance(stats, dict):
             raise DataError(
-                f"{path} line {number} is no {{'episode_index': 0, 'stats': {{...}}}}; repair the line, or write them again: simgap data stats --write"
+                f"{path} line {number} is no {{'episode_index': 0, 'stats': {{...}}}}; repair the line, or"
+                " write them again: simgap data stats --write"
             )
         blocks = {b.key: b for b in blocks_in(stats, path.name, f"episode {index}")}
-        flat = tuple(k for k, b in blocks.items() if b.is_image and _depth(stats[k].get("mean")) not in (0, _IMAGE_NDIM) and b.size > 1)
+        flat = tuple(
+            k
+            for k, b in blocks.items()
+            if b.is_image and _depth(stats[k].get("mean")) not in (0, _IMAGE_NDIM) and b.size > 1
+        )
         found.append(EpisodeStatistics(index=index, blocks=blocks, flat_images=flat))
     if len(found) > _MOST_EPISODES:
         raise DataError(f"{path} holds more than {_MOST_EPISODES} lines; split the dataset")
@@ -71,8 +76,13 @@ def over_episodes(episodes: Sequence[EpisodeStatistics]) -> tuple[StatisticsBloc
     Quantiles are left out: those of a whole do not follow from those of its parts.
     """
     keys = dict.fromkeys(k for e in episodes for k in e.blocks)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers that overflow stay infinite, and are judged as that
-        return tuple(b for k in keys if (b := _together(k, [e.blocks[k] for e in episodes if k in e.blocks])) is not None)
+    # numbers that overflow stay infinite, and are judged as that
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tuple(
+            b
+            for k in keys
+            if (b := _together(k, [e.blocks[k] for e in episodes if k in e.blocks])) is not None
+        )
 
 
 def _together(key: str, parts: Sequence[StatisticsBlock]) -> StatisticsBlock | None:
@@ -93,12 +103,21 @@ def _together(key: str, parts: Sequence[StatisticsBlock]) -> StatisticsBlock | N
     if len(values) < 2:
         return None
     total = sum(known) if len(known) == len(counts) else None
-    return StatisticsBlock(file=parts[0].file, group="", key=key, values=values, is_image=parts[0].is_image, count=total)
+    return StatisticsBlock(
+        file=parts[0].file, group="", key=key, values=values, is_image=parts[0].is_image, count=total
+    )
 
 
-def worst_of(block: StatisticsBlock, values: NDArray[np.float64], span: NDArray[Any]) -> tuple[str, int, float, float] | None:
+def worst_of(
+    block: StatisticsBlock, values: NDArray[np.float64], span: NDArray[Any]
+) -> tuple[str, int, float, float] | None:
     """Return the statistic, dimension, stored and exact value that is furthest off in the span of the dataset, None where all agree."""
-    exact = {"min": values.min(axis=0), "max": values.max(axis=0), "mean": values.mean(axis=0), "std": values.std(axis=0)}
+    exact = {
+        "min": values.min(axis=0),
+        "max": values.max(axis=0),
+        "mean": values.mean(axis=0),
+        "std": values.std(axis=0),
+    }
     found: list[tuple[float, str, int, float, float]] = []
     for name, true in exact.items():
         stored = block.get(name)
@@ -107,7 +126,15 @@ def worst_of(block: StatisticsBlock, values: NDArray[np.float64], span: NDArray[
         room = np.maximum(_TOLERANCE * span, 1e-5 * np.maximum(np.abs(values).max(axis=0), 1e-4))
         off = np.abs(stored - true)
         for k in np.flatnonzero(~(off <= room)):
-            found.append((float(np.nan_to_num(off[k] / room[k], nan=np.inf)), name, int(k), float(stored[k]), float(true[k])))
+            found.append(
+                (
+                    float(np.nan_to_num(off[k] / room[k], nan=np.inf)),
+                    name,
+                    int(k),
+                    float(stored[k]),
+                    float(true[k]),
+                )
+            )
     return max(found)[1:] if found else None
 
 

@@ -21,8 +21,9 @@ _BATCH_BYTES = 2 << 20
 def exact_statistics(values: NDArray[Any]) -> dict[str, list[Any]]:
     """Return min, max, mean, std, count and quantiles over pooled frames in float64.
 
-    Standard deviations are of the population (``ddof = 0``, two passes); quantiles interpolate linearly. With no frames every
-    value is undefined and the dictionary holds the count alone. For more frames than memory: :class:`StreamingStatistics`.
+    Standard deviations are of the population (``ddof = 0``, two passes); quantiles interpolate linearly. With
+    no frames every value is undefined and the dictionary holds the count alone. For more frames than memory:
+    :class:`StreamingStatistics`.
 
     Args:
         values: ``(N, D)`` or ``(N,)`` numbers or booleans.
@@ -49,7 +50,9 @@ def column_statistics(columns: Mapping[str, NDArray[Any]]) -> dict[str, dict[str
     result, start = {}, 0
     for name, values in wide.items():
         stop = start + values.shape[1]
-        result[name] = _listed({key: np.where(is_nan, np.nan, level)[start:stop] for key, level in levels.items()}, len(table))
+        result[name] = _listed(
+            {key: np.where(is_nan, np.nan, level)[start:stop] for key, level in levels.items()}, len(table)
+        )
         start = stop
     return result
 
@@ -57,16 +60,18 @@ def column_statistics(columns: Mapping[str, NDArray[Any]]) -> dict[str, dict[str
 class StreamingStatistics:
     """:func:`exact_statistics` of rows that come in batches, in constant memory however many come.
 
-    Mean and standard deviation are merged batch by batch in float64 (Chan, Golub and LeVeque, 1983). Quantiles are exact, to
-    the last bit those of ``numpy.quantile`` on the pooled rows; no algorithm does that in one reading and constant memory, so
-    the rows wait in an unnamed temporary file, which goes with this object or its process, and :meth:`result` reads it a few times.
+    Mean and standard deviation are merged batch by batch in float64 (Chan, Golub and LeVeque, 1983).
+    Quantiles are exact, to the last bit those of ``numpy.quantile`` on the pooled rows; no algorithm does
+    that in one reading and constant memory, so the rows wait in an unnamed temporary file, which goes with
+    this object or its process, and :meth:`result` reads it a few times.
     """
 
     def __init__(self, *, folder: Path | None = None) -> None:
         """Start with no rows.
 
         Args:
-            folder: where the temporary file goes, as large as all rows together; the system's temporary folder by default.
+            folder: where the temporary file goes, as large as all rows together; the system's temporary
+                folder by default.
         """
         self._folder = folder
         self._spool: IO[bytes] | None = None
@@ -94,11 +99,16 @@ class StreamingStatistics:
             return
         rows = np.ascontiguousarray(rows.reshape(len(rows), -1))
         if rows.dtype.kind not in "biuf" or rows.dtype.itemsize > 8:
-            raise DataError(f"statistics need integers, booleans or floats of at most 64 bits, not {rows.dtype}; convert them")
+            raise DataError(
+                f"statistics need integers, booleans or floats of at most 64 bits, not {rows.dtype}; convert"
+                " them"
+            )
         self._require_same(rows.shape[1], rows.dtype)
         numbers = rows.astype(np.float64)
         mean = numbers.mean(axis=0)
-        self._join(len(rows), numbers.min(axis=0), numbers.max(axis=0), mean, ((numbers - mean) ** 2).sum(axis=0))
+        self._join(
+            len(rows), numbers.min(axis=0), numbers.max(axis=0), mean, ((numbers - mean) ** 2).sum(axis=0)
+        )
         self._file().write(rows.data)
 
     def merge(self, other: StreamingStatistics) -> None:
@@ -121,10 +131,23 @@ class StreamingStatistics:
             return {"count": [0]}
         places = {name: _around(self._count, q) for name, q in QUANTILES.items()}
         ranks = sorted({rank for low, high, _ in places.values() for rank in (low, high)})
-        keys = select(lambda: map(order_keys, self._rows()), ranks, columns=len(self._mean), bits=8 * self._kind.itemsize)
+        keys = select(
+            lambda: map(order_keys, self._rows()),
+            ranks,
+            columns=len(self._mean),
+            bits=8 * self._kind.itemsize,
+        )
         unsigned = np.dtype(f"u{self._kind.itemsize}")
-        at = {rank: key_values(k.astype(unsigned), self._kind).astype(np.float64) for rank, k in zip(ranks, keys, strict=True)}
-        levels = {"min": self._low, "max": self._high, "mean": self._mean, "std": np.sqrt(self._squares / self._count)}
+        at = {
+            rank: key_values(k.astype(unsigned), self._kind).astype(np.float64)
+            for rank, k in zip(ranks, keys, strict=True)
+        }
+        levels = {
+            "min": self._low,
+            "max": self._high,
+            "mean": self._mean,
+            "std": np.sqrt(self._squares / self._count),
+        }
         levels |= {name: _between(at[low], at[high], weight) for name, (low, high, weight) in places.items()}
         is_nan = np.isnan(self._low)
         return _listed({name: np.where(is_nan, np.nan, level) for name, level in levels.items()}, self._count)
@@ -140,7 +163,14 @@ class StreamingStatistics:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _join(self, count: int, low: NDArray[np.float64], high: NDArray[np.float64], mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
+    def _join(
+        self,
+        count: int,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        mean: NDArray[np.float64],
+        squares: NDArray[np.float64],
+    ) -> None:
         if self._count == 0:
             self._count, self._low, self._high, self._mean, self._squares = count, low, high, mean, squares
             return
@@ -155,11 +185,14 @@ class StreamingStatistics:
         if self._count == 0:
             self._kind = kind
         elif (width, kind) != (len(self._mean), self._kind):
-            raise DataError(f"statistics of {len(self._mean)} columns of {self._kind} got {width} of {kind}; convert them alike")
+            raise DataError(
+                f"statistics of {len(self._mean)} columns of {self._kind} got {width} of {kind}; convert them"
+                " alike"
+            )
 
     def _file(self) -> IO[bytes]:
         if self._spool is None:
-            self._spool = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  it lives as long as this object
+            self._spool = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
         self._spool.seek(0, 2)
         return self._spool
 
@@ -181,9 +214,11 @@ def image_histogram(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     total = np.zeros((3, 256), dtype=np.int64)
     for batch in _pixel_batches(frames):
         count = len(batch) // 12 * 12
-        words = np.ascontiguousarray(batch[:count].view(np.uint32).reshape(-1, 3).T)  # byte b of words[k] holds channel (4 k + b) % 3
+        # byte b of words[k] holds channel (4 k + b) % 3
+        words = np.ascontiguousarray(batch[:count].view(np.uint32).reshape(-1, 3).T)
         for k in range(3 if count else 0):
-            # Four counters at once: counting one channel alone is slower, for neighbouring pixels are alike and wait for the same counter.
+            # Four counters at once: counting one channel alone is slower, for neighbouring pixels are alike
+            # and wait for the same counter.
             counts = Image.frombuffer("RGBA", (words.shape[1], 1), words[k], "raw", "RGBA", 0, 1).histogram()
             for b in range(4):
                 total[(4 * k + b) % 3] += counts[256 * b : 256 * (b + 1)]
@@ -222,13 +257,19 @@ def image_statistics(histogram: NDArray[np.int64], frames: int) -> dict[str, lis
     }
     for name, q in QUANTILES.items():
         low, high, weight = _around(pixels, q)
-        rows[name] = _between(levels[(cumulative > low).argmax(axis=1)], levels[(cumulative > high).argmax(axis=1)], weight)
+        rows[name] = _between(
+            levels[(cumulative > low).argmax(axis=1)], levels[(cumulative > high).argmax(axis=1)], weight
+        )
     return {name: [[[float(v)]] for v in values] for name, values in rows.items()} | {"count": [frames]}
 
 
 def _listed(levels: Mapping[str, NDArray[np.float64]], count: int) -> dict[str, list[Any]]:
     values = {name: level.tolist() for name, level in levels.items()}
-    return {name: values[name] for name in STATISTICS[:4]} | {"count": [count]} | {name: values[name] for name in QUANTILES}
+    return (
+        {name: values[name] for name in STATISTICS[:4]}
+        | {"count": [count]}
+        | {name: values[name] for name in QUANTILES}
+    )
 
 
 def _around(count: int, q: float) -> tuple[int, int, float]:

@@ -1,8 +1,8 @@
 """Statistics files of other projects, read as one thing: blocks of named statistics, wherever in the file they lie.
 
-openpi's ``norm_stats.json``, OpenVLA's ``dataset_statistics.json``, bare quantile files, LeRobot's ``stats.json`` and the
-normaliser state inside a LeRobot policy folder differ in nesting, not in kind: somewhere inside there is a mapping from
-``mean``, ``std``, ``q01`` ... to lists of numbers.
+openpi's ``norm_stats.json``, OpenVLA's ``dataset_statistics.json``, bare quantile files, LeRobot's
+``stats.json`` and the normaliser state inside a LeRobot policy folder differ in nesting, not in kind:
+somewhere inside there is a mapping from ``mean``, ``std``, ``q01`` ... to lists of numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class StatisticsBlock:
     @property
     def is_even(self) -> bool:
         """True when every statistic, and the mask, has one value a dimension."""
-        return all(len(v) == self.size for v in self.values.values()) and (self.mask is None or len(self.mask) == self.size)
+        return all(len(v) == self.size for v in self.values.values()) and (
+            self.mask is None or len(self.mask) == self.size
+        )
 
     def get(self, statistic: str) -> NDArray[np.float64] | None:
         """Return one statistic, ``(D,)``, or None."""
@@ -110,9 +112,15 @@ def read_statistics(path: Path) -> tuple[StatisticsBlock, ...]:
         DataError: the file is missing, too large, a Git LFS pointer, or not what its suffix says.
     """
     require_content(path, limit_bytes=_MOST_BYTES)
-    blocks = _tensors(path) if path.suffix == ".safetensors" else tuple(_walk(read_json(path, finite=False), path.name, (), None))
+    blocks = (
+        _tensors(path)
+        if path.suffix == ".safetensors"
+        else tuple(_walk(read_json(path, finite=False), path.name, (), None))
+    )
     if len(blocks) > _MOST_BLOCKS:
-        raise DataError(f"{path} holds {len(blocks)} blocks of statistics, more than {_MOST_BLOCKS}; split the file")
+        raise DataError(
+            f"{path} holds {len(blocks)} blocks of statistics, more than {_MOST_BLOCKS}; split the file"
+        )
     return blocks
 
 
@@ -121,7 +129,9 @@ def blocks_in(document: Mapping[str, Any], file: str, group: str = "") -> tuple[
     return tuple(_walk(document, file, (group,) if group else (), None))
 
 
-def _walk(value: Any, file: str, trail: tuple[str, ...], counts: Mapping[str, int] | None) -> Iterator[StatisticsBlock]:
+def _walk(
+    value: Any, file: str, trail: tuple[str, ...], counts: Mapping[str, int] | None
+) -> Iterator[StatisticsBlock]:
     if not isinstance(value, dict) or len(trail) > _DEEPEST:
         return
     block = _block(value, file, trail, counts)
@@ -133,7 +143,9 @@ def _walk(value: Any, file: str, trail: tuple[str, ...], counts: Mapping[str, in
         yield from _walk(inner, file, (*trail, str(key)), numbers or counts)
 
 
-def _block(value: Mapping[str, Any], file: str, trail: tuple[str, ...], counts: Mapping[str, int] | None) -> StatisticsBlock | None:
+def _block(
+    value: Mapping[str, Any], file: str, trail: tuple[str, ...], counts: Mapping[str, int] | None
+) -> StatisticsBlock | None:
     parsed, is_image = {}, False
     for raw, numbers in value.items():
         name = _ALIASES.get(str(raw), str(raw))
@@ -157,7 +169,11 @@ def _block(value: Mapping[str, Any], file: str, trail: tuple[str, ...], counts: 
 
 
 def _mask(value: Any) -> NDArray[np.bool_] | None:
-    return np.array(value, dtype=bool) if isinstance(value, list) and all(isinstance(v, bool | int) for v in value) else None
+    return (
+        np.array(value, dtype=bool)
+        if isinstance(value, list) and all(isinstance(v, bool | int) for v in value)
+        else None
+    )
 
 
 def _count(value: Mapping[str, Any], counts: Mapping[str, int] | None) -> int | None:
@@ -194,7 +210,10 @@ def _tensors(path: Path) -> tuple[StatisticsBlock, ...]:
             if np.ndim(tensor) == 3 or "image" in feature:
                 images.add(feature)
     whole = {k: v for k, v in grouped.items() if len(v) >= 2}  # one statistic alone scales nothing
-    return tuple(StatisticsBlock(file=path.name, group="", key=k, values=v, is_image=k in images) for k, v in whole.items())
+    return tuple(
+        StatisticsBlock(file=path.name, group="", key=k, values=v, is_image=k in images)
+        for k, v in whole.items()
+    )
 
 
 def dialect(blocks: tuple[StatisticsBlock, ...]) -> str:

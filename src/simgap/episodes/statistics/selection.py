@@ -1,8 +1,8 @@
 """Exact order statistics of more numbers than fit in memory: radix selection over several readings of them.
 
-No algorithm finds an exact quantile in one reading and constant memory (Munro and Paterson, "Selection and sorting with limited
-storage", 1980). Several readings suffice: numbers are mapped to unsigned integers of the same order, and each reading counts the
-next eleven bits of those that share the bits found so far.
+No algorithm finds an exact quantile in one reading and constant memory (Munro and Paterson, "Selection and
+sorting with limited storage", 1980). Several readings suffice: numbers are mapped to unsigned integers of the
+same order, and each reading counts the next eleven bits of those that share the bits found so far.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ def key_values(keys: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
     return np.where(keys & top, keys ^ top, ~keys).view(kind)
 
 
-def select(read: Callable[[], Iterable[NDArray[Any]]], ranks: Sequence[int], *, columns: int, bits: int) -> NDArray[np.uint64]:
+def select(
+    read: Callable[[], Iterable[NDArray[Any]]], ranks: Sequence[int], *, columns: int, bits: int
+) -> NDArray[np.uint64]:
     """Return the keys of given ranks of every column, ``(len(ranks), columns)``.
 
     Args:
-        read: starts a new reading of all rows, in batches ``(n, columns)`` of unsigned keys; called ``bits / DIGIT_BITS`` times.
+        read: starts a new reading of all rows, in batches ``(n, columns)`` of unsigned keys; called ``bits /
+            DIGIT_BITS`` times.
         ranks: 0 for the smallest, below the number of rows.
         columns: width of a batch.
         bits: width of a key.
@@ -61,7 +64,10 @@ def select(read: Callable[[], Iterable[NDArray[Any]]], ranks: Sequence[int], *, 
     above = bits
     while above > 0:
         below = max(above - DIGIT_BITS, 0)
-        counts = [{int(p): np.zeros(1 << (above - below), dtype=np.int64) for p in np.unique(found[:, c])} for c in range(columns)]
+        counts = [
+            {int(p): np.zeros(1 << (above - below), dtype=np.int64) for p in np.unique(found[:, c])}
+            for c in range(columns)
+        ]
         for batch in read():
             for column, wanted in enumerate(counts):
                 _count(batch[:, column], wanted, above, below)

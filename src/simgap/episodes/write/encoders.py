@@ -39,7 +39,9 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if self.qp is not None and self.crf is not None:
-            raise DataError(f"an encoding has either qp or crf, not qp {self.qp} and crf {self.crf}; give one of them")
+            raise DataError(
+                f"an encoding has either qp or crf, not qp {self.qp} and crf {self.crf}; give one of them"
+            )
         if self.qp is None and self.crf is None:
             object.__setattr__(self, "qp", 15)
 
@@ -54,7 +56,11 @@ class Encoding:
         return cls(**data)
 
 
-ENCODINGS: dict[Codec, Encoding] = {"h264": Encoding(), "av1": Encoding(crf=12, preset="8"), "png": Encoding()}
+ENCODINGS: dict[Codec, Encoding] = {
+    "h264": Encoding(),
+    "av1": Encoding(crf=12, preset="8"),
+    "png": Encoding(),
+}
 """What a dataset of a codec is compressed with unless it says otherwise. AV1 at the quality of our H.264 takes ten times as long to encode."""
 
 
@@ -75,7 +81,10 @@ def require_encoder(codec: Codec) -> None:
         try:
             av.codec.Codec(_ENCODERS[codec], "w")
         except av.codec.codec.UnknownCodecError as error:
-            raise MachineError(f"this build of PyAV has no {_ENCODERS[codec]}, which codec {codec} needs; pip install av, or use codec h264 or png") from error
+            raise MachineError(
+                f"this build of PyAV has no {_ENCODERS[codec]}, which codec {codec} needs; pip install av, or"
+                " use codec h264 or png"
+            ) from error
 
 
 class VideoEncoder:
@@ -123,7 +132,8 @@ class _Settings:
         options |= {"crf": str(encoding.crf)} if encoding.qp is None else {"qp": str(encoding.qp)}
         if self.encoder == "libx264":
             return options | {"bf": "0", "sc_threshold": "0", "forced-idr": "1", "x264-params": "force-cfr=1"}
-        os.environ.setdefault("SVT_LOG", "1")  # it prints its settings to standard error for every video otherwise
+        # it prints its settings to standard error for every video otherwise
+        os.environ.setdefault("SVT_LOG", "1")
         return options | {"svtav1-params": "lp=1:lookahead=0"}
 
     def apply(self, context: VideoCodecContext, height: int, width: int) -> None:
@@ -153,9 +163,9 @@ class _Converter:
 class _KeptOpen:
     """One x264 for many videos: opening it costs as much as encoding forty small frames.
 
-    Every video begins with a forced IDR frame, after which nothing refers back. Two traces of what came before would be left:
-    the encoder's banner before the very first frame, and the parity of ``idr_pic_id``, which alternates over IDR frames. Frames
-    that belong to no video take both away.
+    Every video begins with a forced IDR frame, after which nothing refers back. Two traces of what came
+    before would be left: the encoder's banner before the very first frame, and the parity of ``idr_pic_id``,
+    which alternates over IDR frames. Frames that belong to no video take both away.
     """
 
     def __init__(self, settings: _Settings, converter: _Converter) -> None:
@@ -171,7 +181,8 @@ class _KeptOpen:
         settings.apply(context, height, width)
         context.framerate = settings.rate
         options = settings.options()
-        # In MP4 a NAL unit begins with its length, not with a start code; the muxer turns one into the other for streams of its own alone.
+        # In MP4 a NAL unit begins with its length, not with a start code; the muxer turns one into the other
+        # for streams of its own alone.
         context.options = options | {"x264-params": options["x264-params"] + ":annexb=0"}
         context.flags |= av.codec.context.Flags.global_header
         self._context, self._next, self._is_odd = context, 0, False
@@ -210,7 +221,10 @@ def _encode_once(settings: _Settings, converter: _Converter, frames: NDArray[np.
 
     buffer, time_base = io.BytesIO(), 1 / settings.rate
     with av.open(buffer, "w", format="mp4") as container:
-        stream = cast("VideoStream", container.add_stream(settings.encoder, rate=settings.rate, options=settings.options()))
+        stream = cast(
+            "VideoStream",
+            container.add_stream(settings.encoder, rate=settings.rate, options=settings.options()),
+        )
         settings.apply(stream.codec_context, *converter.size)
         for k, image in enumerate(frames):
             frame = converter.convert(image)

@@ -26,7 +26,19 @@ from simgap.episodes.formats.parquet import open_parquet, read_parquet
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.statistics.exact import StreamingStatistics, image_statistics
 from simgap.episodes.write.files import commit, sync_filesystem
-from simgap.episodes.write.tables import CONTENT, SUMMARY, TRIALS, Summary, content_of, features, number_frames, number_row, plain_rate, task_table, to_bytes
+from simgap.episodes.write.tables import (
+    CONTENT,
+    SUMMARY,
+    TRIALS,
+    Summary,
+    content_of,
+    features,
+    number_frames,
+    number_row,
+    plain_rate,
+    task_table,
+    to_bytes,
+)
 from simgap.errors import DataError
 from simgap.provenance import file_hash, read_json
 
@@ -64,7 +76,13 @@ def finish_dataset(root: Path, spec: DatasetSpec, done: set[int]) -> str:
     commit(root / "meta" / "tasks.parquet", to_bytes(task_table(list(tasks))))
     sync_filesystem(root / "meta")  # the numbers were written in place
     fingerprint = content_fingerprint(root, spec.to_json())
-    ours = {"schema": SCHEMA, "spec": spec.to_json(), "fingerprint": fingerprint, "episodes": len(done), "frames": pool.frames}
+    ours = {
+        "schema": SCHEMA,
+        "spec": spec.to_json(),
+        "fingerprint": fingerprint,
+        "episodes": len(done),
+        "frames": pool.frames,
+    }
     _commit_json(root / SIMGAP_JSON, ours)
     _commit_json(root / "meta" / "info.json", _info(spec, pool.schema, len(done), pool.frames, len(tasks)))
     return fingerprint
@@ -76,20 +94,31 @@ def require_unchanged(root: Path, spec: DatasetSpec) -> str:
     Raises:
         DataError: it is not: a result that is read back is believed only as it was written.
     """
-    recorded, actual = str(read_json(root / SIMGAP_JSON)["fingerprint"]), content_fingerprint(root, spec.to_json())
+    recorded, actual = (
+        str(read_json(root / SIMGAP_JSON)["fingerprint"]),
+        content_fingerprint(root, spec.to_json()),
+    )
     if actual != recorded:
-        raise DataError(f"{root} changed since it was finished (fingerprint {actual[:12]}, recorded {recorded[:12]}); restore it, or make it again elsewhere")
+        raise DataError(
+            f"{root} changed since it was finished (fingerprint {actual[:12]}, recorded {recorded[:12]});"
+            " restore it, or make it again elsewhere"
+        )
     return actual
 
 
-def _require_as_recorded(root: Path, spec: DatasetSpec, index: int, summary: Summary, frames: pa.Table) -> None:
+def _require_as_recorded(
+    root: Path, spec: DatasetSpec, index: int, summary: Summary, frames: pa.Table
+) -> None:
     """Raise unless an episode of a trial log says what it said when it was recorded: a set of trials goes on after a kill, not after an edit."""
     path = root / data_path(index)
     columns = {name: column_values(frames[name]) for name in frames.column_names}
     told = (open_parquet(path).metadata.metadata or {}).get(CONTENT, b"").decode()
     is_filmed = is_sound(root, spec, index)
     if not is_filmed or told != content_of(columns, read_parquet(root / episodes_path(index)), summary):
-        raise DataError(f"episode {index} of {root} is not the one that was recorded: {path} or its row or video was changed; delete it and run it again")
+        raise DataError(
+            f"episode {index} of {root} is not the one that was recorded: {path} or its row or video was"
+            " changed; delete it and run it again"
+        )
 
 
 def _require_whole(root: Path, done: set[int]) -> None:
@@ -97,7 +126,10 @@ def _require_whole(root: Path, done: set[int]) -> None:
         raise DataError(f"{root} holds no complete episode; write at least one before finishing")
     missing = sorted(set(range(max(done) + 1)) - done)
     if missing:
-        raise DataError(f"{root} lacks episodes {missing[:8]}{' ...' if len(missing) > 8 else ''} of 0..{max(done)}; write them, then finish")
+        raise DataError(
+            f"{root} lacks episodes {missing[:8]}{' ...' if len(missing) > 8 else ''} of 0..{max(done)};"
+            " write them, then finish"
+        )
 
 
 def read_frames(path: Path) -> tuple[Summary, pa.Table]:
@@ -109,11 +141,18 @@ def read_frames(path: Path) -> tuple[Summary, pa.Table]:
     try:
         file = open_parquet(path)
         summary = Summary.from_text((file.metadata.metadata or {})[SUMMARY])
-        table = read_parquet(path, [name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)])
+        table = read_parquet(
+            path, [name for name in file.schema_arrow.names if not name.startswith(IMAGE_PREFIX)]
+        )
     except (DataError, *MALFORMED) as error:
-        raise DataError(f"{path} cannot be read ({said(error)}); delete it and write the episode again") from error
+        raise DataError(
+            f"{path} cannot be read ({said(error)}); delete it and write the episode again"
+        ) from error
     if table.num_rows != summary.length:
-        raise DataError(f"{path} has {table.num_rows} frames, its footer says {summary.length}; delete it and write the episode again")
+        raise DataError(
+            f"{path} has {table.num_rows} frames, its footer says {summary.length}; delete it and write the"
+            " episode again"
+        )
     return summary, table
 
 
@@ -122,7 +161,10 @@ def is_sound(root: Path, spec: DatasetSpec, index: int) -> bool:
     try:
         summary, _ = read_frames(root / data_path(index))
         whole = [read_parquet(root / place(index)) for place in (data_path, episodes_path)]
-        hashes = {camera: file_hash(root / video_path(index, IMAGE_PREFIX + camera)) for camera in (spec.cameras if spec.has_videos else ())}
+        hashes = {
+            camera: file_hash(root / video_path(index, IMAGE_PREFIX + camera))
+            for camera in (spec.cameras if spec.has_videos else ())
+        }
     except (DataError, OSError):
         return False
     return whole[1]["length"].to_pylist() == [summary.length] and hashes == summary.videos
@@ -142,11 +184,19 @@ class _Pool:
     def add(self, index: int, summary: Summary, task: int, frames: pa.Table) -> None:
         if index == 0:
             self.schema = frames.schema
-            self._columns = {name: StreamingStatistics(folder=self._root / "meta") for name in frames.column_names}
+            self._columns = {
+                name: StreamingStatistics(folder=self._root / "meta") for name in frames.column_names
+            }
         elif not frames.schema.equals(self.schema):
             odd = sorted({f.name for f in set(self.schema) ^ set(frames.schema)}) or ["order"]
-            raise DataError(f"{self._root}: columns {odd} of episode {index} differ from those of episode 0; every episode needs the same extras")
-        numbers = {"index": np.arange(self.frames, self.frames + summary.length), "task_index": np.full(summary.length, task)}
+            raise DataError(
+                f"{self._root}: columns {odd} of episode {index} differ from those of episode 0; every"
+                " episode needs the same extras"
+            )
+        numbers = {
+            "index": np.arange(self.frames, self.frames + summary.length),
+            "task_index": np.full(summary.length, task),
+        }
         for name, values in numbers.items():
             frames = frames.set_column(frames.column_names.index(name), name, pa.array(values))
         self._waiting.append(frames)
@@ -162,7 +212,10 @@ class _Pool:
         for name, column in self._columns.items():
             result[name] = column.result()
             column.close()
-        return result | {IMAGE_PREFIX + camera: image_statistics(total, self.frames) for camera, total in self._histograms.items()}
+        return result | {
+            IMAGE_PREFIX + camera: image_statistics(total, self.frames)
+            for camera, total in self._histograms.items()
+        }
 
     def _drain(self) -> None:
         if self._waiting:
@@ -180,7 +233,10 @@ def column_values(column: pa.ChunkedArray) -> NDArray[Any]:
     """
     kind = column.type
     if column.null_count:
-        raise DataError(f"{column.null_count} rows hold nothing (null), expected a number in each; drop these frames or fill them in")
+        raise DataError(
+            f"{column.null_count} rows hold nothing (null), expected a number in each; drop these frames or"
+            " fill them in"
+        )
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         parts = []
         for chunk in column.chunks:
@@ -188,9 +244,14 @@ def column_values(column: pa.ChunkedArray) -> NDArray[Any]:
                 continue
             values = chunk.flatten()
             if values.null_count:
-                raise DataError(f"{values.null_count} numbers are missing (null) inside its rows; drop these frames or fill them in")
+                raise DataError(
+                    f"{values.null_count} numbers are missing (null) inside its rows; drop these frames or"
+                    " fill them in"
+                )
             flat = values.to_numpy(zero_copy_only=False)
-            if len(flat) % len(chunk) or (not pa.types.is_fixed_size_list(kind) and len(set(chunk.value_lengths().to_pylist())) != 1):
+            if len(flat) % len(chunk) or (
+                not pa.types.is_fixed_size_list(kind) and len(set(chunk.value_lengths().to_pylist())) != 1
+            ):
                 raise DataError("a list column holds rows of different length")
             parts.append(flat.reshape(len(chunk), -1))
         return np.concatenate(parts) if parts else np.zeros((0, 0))

@@ -1,9 +1,9 @@
 """The episode store: a LeRobotDataset v3.0 folder written one episode at a time, so that a kill loses at most those in flight.
 
-Each episode is one data parquet, one MP4 a camera and one row file in ``meta/episodes``. Every file is written under a
-temporary name, synced and renamed; the row file comes last and commits the episode. A writer in a hurry syncs once for many
-episodes (:mod:`simgap.episodes.write.unsynced`). ``info.json`` is the last file of :meth:`EpisodeWriter.finish`: a folder without it
-is unfinished and readers say so.
+Each episode is one data parquet, one MP4 a camera and one row file in ``meta/episodes``. Every file is
+written under a temporary name, synced and renamed; the row file comes last and commits the episode. A writer
+in a hurry syncs once for many episodes (:mod:`simgap.episodes.write.unsynced`). ``info.json`` is the last
+file of :meth:`EpisodeWriter.finish`: a folder without it is unfinished and readers say so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from simgap.episodes.statistics.exact import image_histogram
 from simgap.episodes.write.encoders import VideoEncoder, encode_png, require_encoder
 from simgap.episodes.write.files import commit, commit_new, sweep, sync_filesystem
 from simgap.episodes.write.finish import SIMGAP_JSON, finish_dataset, is_sound, require_unchanged
-from simgap.episodes.write.tables import CONTENT, STAMP, SUMMARY, TRIALS, Summary, content_of, episode_row, frame_table, numeric_columns, to_bytes
+from simgap.episodes.write.tables import (
+    CONTENT,
+    STAMP,
+    SUMMARY,
+    TRIALS,
+    Summary,
+    content_of,
+    episode_row,
+    frame_table,
+    numeric_columns,
+    to_bytes,
+)
 from simgap.episodes.write.unsynced import Doubt, Group, doubt
 from simgap.errors import DataError
 from simgap.provenance import canonical_json, read_json
@@ -57,18 +68,20 @@ class EpisodeWriter:
         Args:
             root: dataset folder.
             spec: what all its episodes share.
-            sync_every: episodes for one sync. With 1 an episode is on the disk when :meth:`write` returns. With more, a kill
-                still loses the episode in flight alone; a power cut loses those since the last sync, and the next writer sees
-                which.
+            sync_every: episodes for one sync. With 1 an episode is on the disk when :meth:`write` returns.
+                With more, a kill still loses the episode in flight alone; a power cut loses those since the
+                last sync, and the next writer sees which.
 
         Raises:
-            DataError: the folder holds something else, or a dataset of another spec or stamp; the message names the difference.
+            DataError: the folder holds something else, or a dataset of another spec or stamp; the message
+                names the difference.
             MachineError: the codec cannot be encoded here.
         """
         spec.require_writable()
         require_encoder(spec.codec)
         self._root = Path(root)
-        self._spec = DatasetSpec.from_json(json.loads(canonical_json(spec.to_json())))  # as a reader will see it: plain floats and lists
+        # as a reader will see it: plain floats and lists
+        self._spec = DatasetSpec.from_json(json.loads(canonical_json(spec.to_json())))
         self._encoder = VideoEncoder(spec.codec, spec.encoding, spec.rate_hz) if spec.has_videos else None
         self._claim()
         self._group = Group(self._root / "meta", sync_every) if sync_every > 1 else None
@@ -100,27 +113,41 @@ class EpisodeWriter:
         Args:
             index: position in the dataset, from 0; each index once, in any order, from any process.
             episode: arrays in the units of the spec, all spec cameras, ``time_s`` strictly increasing.
-            encoded: camera -> the video file of exactly these frames, where another dataset of the same codec has it already:
-                kept as it is, for encoding again would lose quality.
+            encoded: camera -> the video file of exactly these frames, where another dataset of the same codec
+                has it already: kept as it is, for encoding again would lose quality.
 
         Raises:
             DataError: the episode does not fit the spec, or the index is already there.
         """
         self.commit([self.prepare(index, episode, encoded=encoded)])
 
-    def prepare(self, index: int, episode: Episode, *, encoded: Mapping[str, bytes] | None = None) -> Prepared:
+    def prepare(
+        self, index: int, episode: Episode, *, encoded: Mapping[str, bytes] | None = None
+    ) -> Prepared:
         """Do all work on the images of an episode, of which nothing is on the disk then; takes and raises what :meth:`write` does."""
         spec = self._spec
         _require_fit(index, episode, spec)
         self._require_new(index)
         columns = numeric_columns(episode, spec, index)
         given, videos, histograms = encoded or {}, {}, {}
-        for camera in sorted(spec.cameras):  # each camera's frames once and for all, while they are in the processor's caches
+        # each camera's frames once and for all, while they are in the processor's caches
+        for camera in sorted(spec.cameras):
             if self._encoder:
                 videos[camera] = given.get(camera) or self._encoder.encode(episode.images[camera])
             histograms[camera] = image_histogram(episode.images[camera])
-        pngs = {} if spec.has_videos else {camera: [encode_png(image) for image in episode.images[camera]] for camera in spec.cameras}
-        return Prepared(index, replace(episode, images={}), columns, Summary.of(episode, spec, videos, histograms), videos, pngs)
+        pngs = (
+            {}
+            if spec.has_videos
+            else {camera: [encode_png(image) for image in episode.images[camera]] for camera in spec.cameras}
+        )
+        return Prepared(
+            index,
+            replace(episode, images={}),
+            columns,
+            Summary.of(episode, spec, videos, histograms),
+            videos,
+            pngs,
+        )
 
     def commit(self, prepared: Sequence[Prepared]) -> None:
         """Write prepared episodes, each completely or not at all; several at once cost less than one by one.
@@ -138,12 +165,20 @@ class EpisodeWriter:
         row = episode_row(prepared.columns, prepared.episode, self._spec, prepared.index, prepared.summary)
         about = {SUMMARY: prepared.summary.to_text()}
         if self._spec.stamp.kind == TRIALS:
-            about |= {STAMP: self._spec.stamp.hash, CONTENT: content_of(prepared.columns, row, prepared.summary)}
-        return to_bytes(frame_table(prepared.columns, prepared.pngs), metadata=about), to_bytes(row, with_schema=False)
+            about |= {
+                STAMP: self._spec.stamp.hash,
+                CONTENT: content_of(prepared.columns, row, prepared.summary),
+            }
+        return to_bytes(frame_table(prepared.columns, prepared.pngs), metadata=about), to_bytes(
+            row, with_schema=False
+        )
 
     def _require_new(self, index: int) -> None:
         if (self._root / episodes_path(index)).exists():
-            raise DataError(f"episode {index} is already in {self._root}; skip the indices of done() or write to a new folder")
+            raise DataError(
+                f"episode {index} is already in {self._root}; skip the indices of done() or write to a new"
+                " folder"
+            )
 
     def _commit(self, prepared: Prepared, frames: bytes, row: bytes) -> None:
         root, index, durable = self._root, prepared.index, self._group is None
@@ -164,15 +199,21 @@ class EpisodeWriter:
     def is_finished(self) -> bool:
         """Return whether :meth:`finish` has been called after the last episode; an old ``info.json`` may come back after a crash."""
         stored = read_json(self._root / SIMGAP_JSON)
-        return (self._root / "meta" / "info.json").is_file() and stored["fingerprint"] is not None and stored.get("episodes") == len(self.done())
+        return (
+            (self._root / "meta" / "info.json").is_file()
+            and stored["fingerprint"] is not None
+            and stored.get("episodes") == len(self.done())
+        )
 
     def finish(self) -> str:
         """Number the rows, write tasks, exact statistics, our stamp and last ``info.json``; return the fingerprint.
 
-        Doing it again changes nothing; a kill in the middle leaves all episodes and another call repairs the rest.
+        Doing it again changes nothing; a kill in the middle leaves all episodes and another call repairs the
+        rest.
 
         Raises:
-            DataError: no episode, a gap in the indices, episodes with different columns, or content that was changed since.
+            DataError: no episode, a gap in the indices, episodes with different columns, or content that was
+                changed since.
         """
         self.flush()
         self._settle_doubt()
@@ -197,8 +238,12 @@ class EpisodeWriter:
         path = self._root / SIMGAP_JSON
         ours = self._spec.to_json()
         if not path.exists():
-            if _holds_something(self._root) and not path.exists():  # asked again: another worker may have claimed it meanwhile
-                raise DataError(f"{self._root} is not empty and no dataset of ours (no {SIMGAP_JSON}); choose an empty or new folder")
+            # asked again: another worker may have claimed it meanwhile
+            if _holds_something(self._root) and not path.exists():
+                raise DataError(
+                    f"{self._root} is not empty and no dataset of ours (no {SIMGAP_JSON}); choose an empty or"
+                    " new folder"
+                )
             text = json.dumps({"schema": SCHEMA, "spec": ours, "fingerprint": None}, indent=2, sort_keys=True)
             if commit_new(path, text.encode()):
                 return
@@ -208,7 +253,10 @@ class EpisodeWriter:
             raise DataError(f"{path} has schema {schema!r}, expected {SCHEMA}; use the version that wrote it")
         found = list(differences(ours, stored["spec"]))
         if found:
-            raise DataError(f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec, or another folder (--out)")
+            raise DataError(
+                f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec, or"
+                " another folder (--out)"
+            )
 
 
 def _holds_something(root: Path) -> bool:
@@ -229,17 +277,31 @@ def _require_fit(index: int, episode: Episode, spec: DatasetSpec) -> None:
     if index < 0 or not -(2**63) <= episode.seed < 2**63:
         raise DataError(f"{where}: index must be 0 or more and the seed ({episode.seed}) fit 64 bits")
     if not (episode.task or spec.task_default):
-        raise DataError(f"{where} has no task and the spec no task_default; say in words what the robot should do")
-    for what, values, vector in (("action", episode.action, spec.action_spec), ("state", episode.state, spec.state_spec)):
+        raise DataError(
+            f"{where} has no task and the spec no task_default; say in words what the robot should do"
+        )
+    for what, values, vector in (
+        ("action", episode.action, spec.action_spec),
+        ("state", episode.state, spec.state_spec),
+    ):
         if values.ndim != 2 or values.shape[1] != len(vector):
-            raise DataError(f"{where}: {what} has shape {values.shape}, expected (T, {len(vector)}) for {list(vector.names)}")
+            raise DataError(
+                f"{where}: {what} has shape {values.shape}, expected (T, {len(vector)}) for"
+                f" {list(vector.names)}"
+            )
     if set(episode.images) != set(spec.cameras):
         raise DataError(f"{where} has cameras {sorted(episode.images)}, the spec {sorted(spec.cameras)}")
     for camera, frames in episode.images.items():
         expected = (*spec.image_size, 3)
         if frames.dtype != np.uint8 or frames.shape[1:] != expected:
-            raise DataError(f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T, *{expected})")
+            raise DataError(
+                f"{where}: camera {camera!r} gives {frames.dtype} {frames.shape}, expected uint8 (T,"
+                f" *{expected})"
+            )
     steps = np.diff(episode.time_s)
     if not np.isfinite(episode.time_s).all() or (steps <= 0).any():
         bad = int(np.argmax(~(steps > 0))) + 1 if len(steps) else 0
-        raise DataError(f"{where}: time_s must be finite and increase; it does not at frame {bad}; record the true clock of each frame")
+        raise DataError(
+            f"{where}: time_s must be finite and increase; it does not at frame {bad}; record the true clock"
+            " of each frame"
+        )

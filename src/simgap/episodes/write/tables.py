@@ -49,7 +49,13 @@ class Summary:
     """Camera -> SHA-256 of its video file, so that a crash of the machine cannot pass for a whole episode."""
 
     @classmethod
-    def of(cls, episode: Episode, spec: DatasetSpec, videos: Mapping[str, bytes], histograms: Mapping[str, NDArray[np.int64]]) -> Summary:
+    def of(
+        cls,
+        episode: Episode,
+        spec: DatasetSpec,
+        videos: Mapping[str, bytes],
+        histograms: Mapping[str, NDArray[np.int64]],
+    ) -> Summary:
         """Sum up an episode whose videos have been encoded and whose pixels have been counted."""
         return cls(
             length=len(episode),
@@ -60,7 +66,12 @@ class Summary:
 
     def to_text(self) -> str:
         """Return it as JSON."""
-        values = {"length": self.length, "task": self.task, "histograms": {c: h.tolist() for c, h in self.histograms.items()}, "videos": dict(self.videos)}
+        values = {
+            "length": self.length,
+            "task": self.task,
+            "histograms": {c: h.tolist() for c, h in self.histograms.items()},
+            "videos": dict(self.videos),
+        }
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -71,22 +82,40 @@ class Summary:
             ValueError, KeyError, TypeError: it is something else.
         """
         values = json.loads(text)
-        histograms = {str(c): np.array(h, dtype=np.int64).reshape(3, 256) for c, h in values["histograms"].items()}
-        return cls(length=int(values["length"]), task=str(values["task"]), histograms=histograms, videos=dict(values["videos"]))
+        histograms = {
+            str(c): np.array(h, dtype=np.int64).reshape(3, 256) for c, h in values["histograms"].items()
+        }
+        return cls(
+            length=int(values["length"]),
+            task=str(values["task"]),
+            histograms=histograms,
+            videos=dict(values["videos"]),
+        )
 
 
-def to_bytes(table: pa.Table, *, with_schema: bool = True, metadata: Mapping[bytes, str] | None = None) -> bytes:
+def to_bytes(
+    table: pa.Table, *, with_schema: bool = True, metadata: Mapping[bytes, str] | None = None
+) -> bytes:
     """Return a table as Parquet bytes: plain pages in one row group, equal bytes for equal tables.
 
-    Tables of one episode are a few KB; compression, dictionaries and statistics would cost more time than they save space.
+    Tables of one episode are a few KB; compression, dictionaries and statistics would cost more time than
+    they save space.
 
     Args:
         table: its schema metadata is kept.
-        with_schema: False leaves out Arrow's own copy of the schema, half of a small file; fixed-size lists come back as lists.
+        with_schema: False leaves out Arrow's own copy of the schema, half of a small file; fixed-size lists
+            come back as lists.
         metadata: further entries of the footer.
     """
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema, compression="none", use_dictionary=False, write_statistics=False, store_schema=with_schema) as writer:
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=with_schema,
+    ) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
         if metadata:
             writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
@@ -98,11 +127,14 @@ def content_of(columns: Mapping[str, NDArray[Any]], row: pa.Table, summary: Summ
     """Return the SHA-256 of what an episode says: its numbers, its outcome and conditions, its pictures by the hashes of their videos.
 
     Args:
-        columns: of :func:`numeric_columns`; ``index`` and ``task_index``, which finishing writes, are left out.
+        columns: of :func:`numeric_columns`; ``index`` and ``task_index``, which finishing writes, are left
+            out.
         row: of :func:`episode_row`.
         summary: of the same episode.
     """
-    digest = hashlib.sha256(canonical_json([row[name][0].as_py() for name in _SAID]).encode() + summary.to_text().encode())
+    digest = hashlib.sha256(
+        canonical_json([row[name][0].as_py() for name in _SAID]).encode() + summary.to_text().encode()
+    )
     for name in sorted(set(columns) - {"index", "task_index"}):
         digest.update(name.encode() + np.ascontiguousarray(columns[name]).tobytes())
     return digest.hexdigest()
@@ -113,13 +145,20 @@ def column(values: NDArray[Any], *, what: str) -> pa.Array:
     _require_storable(values, what=what)
     name = values.dtype.name
     flat = pa.array(np.ascontiguousarray(values).reshape(-1), type=_DTYPES[name])
-    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(_element(_DTYPES[name]), values.shape[1]))
+    return (
+        flat
+        if values.ndim == 1
+        else pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(_element(_DTYPES[name]), values.shape[1]))
+    )
 
 
 def _require_storable(values: NDArray[Any], *, what: str) -> None:
     if values.dtype.name not in _DTYPES or values.ndim not in (1, 2):
         known = ", ".join(_DTYPES)
-        raise DataError(f"{what} has dtype {values.dtype.name} and shape {values.shape}; per-frame columns are (T,) or (T, k) of {known}; convert it")
+        raise DataError(
+            f"{what} has dtype {values.dtype.name} and shape {values.shape}; per-frame columns are (T,) or"
+            f" (T, k) of {known}; convert it"
+        )
 
 
 def _element(kind: pa.DataType) -> pa.Field:
@@ -133,16 +172,27 @@ def numeric_columns(episode: Episode, spec: DatasetSpec, index: int) -> dict[str
     frames = np.arange(length, dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
         ACTION: episode.action.astype(np.float32),
-        **({STATE: episode.state.astype(np.float32)} if len(spec.state_spec) else {}),  # a car without odometry measures nothing, and has no such column
+        # a car without odometry measures nothing, and has no such column
+        **({STATE: episode.state.astype(np.float32)} if len(spec.state_spec) else {}),
         TIME: episode.time_s.astype(np.float64),
     }
     for name, values in sorted(episode.extras.items()):
-        if name in columns or name in INDEX_FEATURES or name.startswith("observation.images") or "/" in name or "image" in name:
-            raise DataError(f"extra column {name!r} is a reserved name, or holds '/' or 'image' which LeRobot cannot read; rename it")
+        if (
+            name in columns
+            or name in INDEX_FEATURES
+            or name.startswith("observation.images")
+            or "/" in name
+            or "image" in name
+        ):
+            raise DataError(
+                f"extra column {name!r} is a reserved name, or holds '/' or 'image' which LeRobot cannot"
+                " read; rename it"
+            )
         _require_storable(values, what=f"extra column {name!r}")
         columns[name] = values
     return (
-        {"index": frames, "task_index": np.zeros(length, dtype=np.int64)}  # first, where set_leading() finds them
+        # first, where set_leading() finds them
+        {"index": frames, "task_index": np.zeros(length, dtype=np.int64)}
         | columns
         | {
             "timestamp": (frames / spec.rate_hz).astype(np.float32),
@@ -162,11 +212,15 @@ def frame_table(columns: Mapping[str, NDArray[Any]], pngs: Mapping[str, Sequence
     table = {name: column(values, what=f"column {name!r}") for name, values in columns.items()}
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for camera, images in pngs.items():
-        table[IMAGE_PREFIX + camera] = pa.array([{"bytes": image, "path": f"frame-{k:06d}.png"} for k, image in enumerate(images)], type=kind)
+        table[IMAGE_PREFIX + camera] = pa.array(
+            [{"bytes": image, "path": f"frame-{k:06d}.png"} for k, image in enumerate(images)], type=kind
+        )
     return pa.table(table)
 
 
-def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int, summary: Summary) -> pa.Table:
+def episode_row(
+    columns: Mapping[str, NDArray[Any]], episode: Episode, spec: DatasetSpec, index: int, summary: Summary
+) -> pa.Table:
     """Return the one-row table of ``meta/episodes`` with LeRobot's columns, ours, and the statistics of the episode.
 
     Args:
@@ -184,7 +238,8 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
         "episode_index": index,
         "tasks": [summary.task],
         "length": length,
-        "outcome": str(episode.outcome.kind) if episode.outcome.is_recorded else None,  # null: nobody said, which is not a void trial
+        # null: nobody said, which is not a void trial
+        "outcome": str(episode.outcome.kind) if episode.outcome.is_recorded else None,
         "outcome_detail": episode.outcome.detail if episode.outcome.is_recorded else None,
         "success": None if episode.outcome.is_void else episode.outcome.is_success,
         "seed": episode.seed,
@@ -194,10 +249,21 @@ def episode_row(columns: Mapping[str, NDArray[Any]], episode: Episode, spec: Dat
     }
     for camera in summary.videos:
         prefix = f"videos/{IMAGE_PREFIX}{camera}"
-        row |= {f"{prefix}/chunk_index": chunk, f"{prefix}/file_index": file, f"{prefix}/from_timestamp": 0.0, f"{prefix}/to_timestamp": length / spec.rate_hz}
-    statistics = column_statistics({name: values for name, values in columns.items() if name not in INDEX_FEATURES})
-    statistics |= {IMAGE_PREFIX + camera: image_statistics(summary.histograms[camera], length) for camera in spec.cameras}
-    row |= {f"stats/{name}/{key}": value for name, values in statistics.items() for key, value in values.items()}
+        row |= {
+            f"{prefix}/chunk_index": chunk,
+            f"{prefix}/file_index": file,
+            f"{prefix}/from_timestamp": 0.0,
+            f"{prefix}/to_timestamp": length / spec.rate_hz,
+        }
+    statistics = column_statistics(
+        {name: values for name, values in columns.items() if name not in INDEX_FEATURES}
+    )
+    statistics |= {
+        IMAGE_PREFIX + camera: image_statistics(summary.histograms[camera], length) for camera in spec.cameras
+    }
+    row |= {
+        f"stats/{name}/{key}": value for name, values in statistics.items() for key, value in values.items()
+    }
     row |= {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
     batch = pa.RecordBatch.from_struct_array(pa.array([row], type=_row_type(tuple(row))))
     return pa.Table.from_batches([batch])
@@ -217,7 +283,12 @@ def _column_type(name: str) -> pa.DataType:
         return kind
     if name == "tasks":
         return pa.list_(_element(pa.string()))
-    kinds = {"outcome": pa.string(), "outcome_detail": pa.string(), "factors": pa.string(), "success": pa.bool_()}
+    kinds = {
+        "outcome": pa.string(),
+        "outcome_detail": pa.string(),
+        "factors": pa.string(),
+        "success": pa.bool_(),
+    }
     return pa.float64() if name.endswith("_timestamp") else kinds.get(name, pa.int64())
 
 
@@ -227,7 +298,9 @@ def number_frames(path: Path, length: int, first_row: int, task_index: int) -> N
     Raises:
         DataError: the file is not of our layout.
     """
-    set_leading(path, {"index": np.arange(first_row, first_row + length), "task_index": np.full(length, task_index)})
+    set_leading(
+        path, {"index": np.arange(first_row, first_row + length), "task_index": np.full(length, task_index)}
+    )
 
 
 def number_row(path: Path, length: int, first_row: int) -> None:
@@ -236,14 +309,17 @@ def number_row(path: Path, length: int, first_row: int) -> None:
     Raises:
         DataError: the file is not of our layout.
     """
-    set_leading(path, {"dataset_from_index": np.array([first_row]), "dataset_to_index": np.array([first_row + length])})
+    set_leading(
+        path,
+        {"dataset_from_index": np.array([first_row]), "dataset_to_index": np.array([first_row + length])},
+    )
 
 
 def set_leading(path: Path, columns: Mapping[str, NDArray[np.int64]]) -> None:
     """Overwrite the first columns of a parquet file of ours in place, without reading the rest of it.
 
-    Our pages are plain, so values lie bare and in a known place. What lies between them is compared first. Writing the same
-    again changes nothing, and a kill in the middle leaves what the next call puts right.
+    Our pages are plain, so values lie bare and in a known place. What lies between them is compared first.
+    Writing the same again changes nothing, and a kill in the middle leaves what the next call puts right.
 
     Args:
         path: the file.
@@ -254,11 +330,16 @@ def set_leading(path: Path, columns: Mapping[str, NDArray[np.int64]]) -> None:
     """
     template, is_value = _leading_template(tuple(columns), len(next(iter(columns.values()))))
     wanted = template.copy()
-    wanted[is_value] = np.concatenate([np.ascontiguousarray(v, dtype="<i8") for v in columns.values()]).view(np.uint8)
+    wanted[is_value] = np.concatenate([np.ascontiguousarray(v, dtype="<i8") for v in columns.values()]).view(
+        np.uint8
+    )
     with path.open("r+b", buffering=0) as stream:
         found = np.frombuffer(stream.read(len(template)), dtype=np.uint8)
         if len(found) != len(template) or not np.array_equal(found[~is_value], template[~is_value]):
-            raise DataError(f"{path} does not begin with plain columns {', '.join(columns)}, as our writer leaves it; write the episode again")
+            raise DataError(
+                f"{path} does not begin with plain columns {', '.join(columns)}, as our writer leaves it;"
+                " write the episode again"
+            )
         is_new = not np.array_equal(found, wanted)
         is_shared = path.is_symlink() or os.fstat(stream.fileno()).st_nlink > 1
         if is_new and not is_shared:
@@ -290,7 +371,11 @@ def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
             continue
         is_list = pa.types.is_fixed_size_list(field.type)
         dtype = arrow_names[field.type.value_type if is_list else field.type]
-        result[field.name] = {"dtype": dtype, "shape": [field.type.list_size if is_list else 1], "names": names.get(field.name)}
+        result[field.name] = {
+            "dtype": dtype,
+            "shape": [field.type.list_size if is_list else 1],
+            "names": names.get(field.name),
+        }
     height, width = spec.image_size
     for camera in spec.cameras:
         entry: dict[str, Any] = {
@@ -308,7 +393,11 @@ def features(spec: DatasetSpec, frames: pa.Schema) -> dict[str, Any]:
                 "video.channels": 3,
                 "has_audio": False,
                 "video.g": spec.encoding.keyframe_every,
-                **({"video.qp": spec.encoding.qp} if spec.encoding.crf is None else {"video.crf": spec.encoding.crf}),
+                **(
+                    {"video.qp": spec.encoding.qp}
+                    if spec.encoding.crf is None
+                    else {"video.crf": spec.encoding.crf}
+                ),
                 "video.preset": spec.encoding.preset,
                 "is_depth_map": False,
             }
@@ -324,11 +413,39 @@ def plain_rate(rate_hz: float) -> int | float:
 
 def task_table(tasks: list[str]) -> pa.Table:
     """Return ``meta/tasks.parquet`` with the pandas metadata that makes ``task`` the index, as LeRobot needs it."""
-    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())})
+    table = pa.table(
+        {"task_index": pa.array(range(len(tasks)), pa.int64()), "task": pa.array(tasks, pa.string())}
+    )
     described = [
-        {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None},
-        {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+        {
+            "name": "task_index",
+            "field_name": "task_index",
+            "pandas_type": "int64",
+            "numpy_type": "int64",
+            "metadata": None,
+        },
+        {
+            "name": "task",
+            "field_name": "task",
+            "pandas_type": "unicode",
+            "numpy_type": "object",
+            "metadata": None,
+        },
     ]
-    names = [{"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}]
-    pandas = {"index_columns": ["task"], "column_indexes": names, "columns": described, "creator": {"library": "pyarrow"}, "pandas_version": "2.2.0"}
+    names = [
+        {
+            "name": None,
+            "field_name": None,
+            "pandas_type": "unicode",
+            "numpy_type": "object",
+            "metadata": {"encoding": "UTF-8"},
+        }
+    ]
+    pandas = {
+        "index_columns": ["task"],
+        "column_indexes": names,
+        "columns": described,
+        "creator": {"library": "pyarrow"},
+        "pandas_version": "2.2.0",
+    }
     return table.replace_schema_metadata({b"pandas": json.dumps(pandas).encode()})

@@ -1,8 +1,9 @@
 """Group commits: many files for one sync, without ever taking for whole what a power cut has spoiled.
 
-A killed process spoils nothing: what it renamed is complete in the kernel's memory. A machine that goes down loses what was not
-synced, in any order, and may leave a name without its content. So a writer that puts syncs off leaves a mark in the folder first,
-synced, that names machine, boot and process, and takes it away after the sync. A mark of an earlier boot says: look before trusting.
+A killed process spoils nothing: what it renamed is complete in the kernel's memory. A machine that goes down
+loses what was not synced, in any order, and may leave a name without its content. So a writer that puts syncs
+off leaves a mark in the folder first, synced, that names machine, boot and process, and takes it away after
+the sync. A mark of an earlier boot says: look before trusting.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pathlib import Path
 
 from simgap.episodes.write.files import commit, is_abandoned, sync_filesystem, this_host
 
-_MARK = re.compile(r"^\.unsynced\.(?P<host>[A-Za-z0-9-]+)\.(?P<boot>[A-Za-z0-9-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}$")
+_MARK = re.compile(
+    r"^\.unsynced\.(?P<host>[A-Za-z0-9-]+)\.(?P<boot>[A-Za-z0-9-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}$"
+)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _UNKNOWN = "unknown"
 
@@ -24,7 +27,9 @@ _UNKNOWN = "unknown"
 class Group:
     """The writes of one process to one folder since its last sync."""
 
-    def __init__(self, folder: Path, every: int, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Path, every: int, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Take the limits of a group.
 
         Args:

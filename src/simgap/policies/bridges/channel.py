@@ -19,7 +19,14 @@ from simgap.errors import DataError, MachineError, TrialFault, UsageError
 from simgap.policies.bridges.policy_file import PolicyFile
 from simgap.trust import require_allowed
 
-FIELDS = ("url", "connect_timeout_s", "reply_timeout_s", "largest_reply_bytes", "reconnects", "api_key_variable")
+FIELDS = (
+    "url",
+    "connect_timeout_s",
+    "reply_timeout_s",
+    "largest_reply_bytes",
+    "reconnects",
+    "api_key_variable",
+)
 """Fields of a policy file that this module reads."""
 OWN_VARIABLES = "SIMGAP_"
 """What the names of variables begin with that any policy file may have sent to its server."""
@@ -49,11 +56,18 @@ class ChannelSpec:
             parts = urlsplit(self.url)
             _, _ = parts.port, (parts.hostname or "").encode("idna")  # either may be no port or no name
         except ValueError as error:
-            raise UsageError(f"url {self.url!r:.200} cannot be read ({error}); write it like ws://localhost:8000") from error
+            raise UsageError(
+                f"url {self.url!r:.200} cannot be read ({error}); write it like ws://localhost:8000"
+            ) from error
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise UsageError(f"url {self.url!r:.200} names no websocket server; write it like ws://localhost:8000")
+            raise UsageError(
+                f"url {self.url!r:.200} names no websocket server; write it like ws://localhost:8000"
+            )
         if parts.username or parts.password:
-            raise UsageError("a url with a user name and password would end up in stamps and reports; leave them out and tunnel to the server instead")
+            raise UsageError(
+                "a url with a user name and password would end up in stamps and reports; leave them out and"
+                " tunnel to the server instead"
+            )
 
     @classmethod
     def of(cls, file: PolicyFile) -> ChannelSpec:
@@ -89,7 +103,9 @@ class Channel:
         self.spec, self.who = spec, who
         self._library, self._stack = _websockets(), ExitStack()
         try:
-            headers = {"Authorization": f"Api-Key {_key(spec.api_key_variable)}"} if spec.api_key_variable else None
+            headers = (
+                {"Authorization": f"Api-Key {_key(spec.api_key_variable)}"} if spec.api_key_variable else None
+            )
             connecting = self._library.sync.client.connect(
                 spec.url,
                 compression=None,
@@ -100,9 +116,12 @@ class Channel:
                 ping_interval=None,  # a server that compiles or infers answers no pings
             )
             self._socket: Any = self._stack.enter_context(connecting)
-            self._socket.socket.settimeout(spec.reply_timeout_s)  # of a send, too: a server that stops reading would hold us for ever
+            # of a send, too: a server that stops reading would hold us for ever
+            self._socket.socket.settimeout(spec.reply_timeout_s)
         except (OSError, TimeoutError, self._library.exceptions.WebSocketException) as error:
-            raise MachineError(f"no {who} answers at {spec.url} ({_told(error)}); {start}, or correct url in the policy file") from error
+            raise MachineError(
+                f"no {who} answers at {spec.url} ({_told(error)}); {start}, or correct url in the policy file"
+            ) from error
         self.is_open = True
         self._answered: OrderedDict[bytes, bytes] = OrderedDict()
         """Digest of a reply -> digest of the message it answered, the newest last."""
@@ -127,7 +146,8 @@ class Channel:
         took = clock() - began
         question, answer = (hashlib.blake2b(data, digest_size=16).digest() for data in (message, reply))
         if self._answered.get(answer, question) != question:
-            # Another question and the same bytes: an answer given twice, perhaps, and the right one is still to come.
+            # Another question and the same bytes: an answer given twice, perhaps, and the right one is still
+            # to come.
             self.require_silence(max(_GRACE_S, min(2.0 * self._took_s - took, self.spec.reply_timeout_s)))
         self._answered[answer], self._took_s = question, took
         while len(self._answered) > _KEPT_REPLIES:
@@ -137,7 +157,8 @@ class Channel:
     def require_silence(self, wait_s: float = 0.0) -> None:
         """Go on only if nothing came that was not asked for: what the server sent twice, late or by itself answers no next question.
 
-        A ping goes before the look: when its answer is here, so is everything that the server had sent before it.
+        A ping goes before the look: when its answer is here, so is everything that the server had sent before
+        it.
 
         Args:
             wait_s: how long something may still come.
@@ -158,8 +179,9 @@ class Channel:
         if isinstance(extra, str):
             raise self._failed(extra)
         raise TrialFault(
-            f"the {self.who} at {self.spec.url} sent {len(extra)} bytes that nobody had asked for; which reply belongs to which "
-            "observation cannot be told any more: see whether it answers each request once"
+            f"the {self.who} at {self.spec.url} sent {len(extra)} bytes that nobody had asked for; which"
+            " reply belongs to which observation cannot be told any more: see whether it answers each"
+            " request once"
         )
 
     def send(self, message: bytes) -> None:
@@ -185,7 +207,8 @@ class Channel:
         except TimeoutError as error:
             self.close()
             raise TrialFault(
-                f"the {self.who} at {self.spec.url} gave no reply within {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s"
+                f"the {self.who} at {self.spec.url} gave no reply within {self.spec.reply_timeout_s:g} s; see"
+                " its log, or raise reply_timeout_s"
             ) from error
         except (OSError, self._library.exceptions.ConnectionClosed) as error:
             raise self._lost(error) from error
@@ -201,10 +224,16 @@ class Channel:
             self._stack.close()
 
     def _failed(self, text: str) -> TrialFault:
-        return TrialFault(f"the {self.who} at {self.spec.url} failed: {last_line(text)}; its whole traceback is in its own log")
+        return TrialFault(
+            f"the {self.who} at {self.spec.url} failed: {last_line(text)}; its whole traceback is in its"
+            " own log"
+        )
 
     def _deaf(self) -> TrialFault:
-        return TrialFault(f"the {self.who} at {self.spec.url} took nothing for {self.spec.reply_timeout_s:g} s; see its log, or raise reply_timeout_s")
+        return TrialFault(
+            f"the {self.who} at {self.spec.url} took nothing for {self.spec.reply_timeout_s:g} s; see its"
+            " log, or raise reply_timeout_s"
+        )
 
     def _lost(self, error: BaseException) -> Exception:
         self.close()
@@ -213,8 +242,14 @@ class Channel:
             return self._deaf()
         if sent is not None and sent.code == 1009:  # RFC 6455: message too big
             limit = self.spec.largest_reply_bytes
-            return DataError(f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise largest_reply_bytes if that is a chunk")
-        return TrialFault(f"the connection to the {self.who} at {self.spec.url} was lost ({_told(error)}); see its log and start it again")
+            return DataError(
+                f"the {self.who} at {self.spec.url} sent a message of more than {limit} bytes; raise"
+                " largest_reply_bytes if that is a chunk"
+            )
+        return TrialFault(
+            f"the connection to the {self.who} at {self.spec.url} was lost ({_told(error)}); see its log and"
+            " start it again"
+        )
 
 
 def _key_variable_of(file: PolicyFile) -> str:
@@ -226,7 +261,12 @@ def _key_variable_of(file: PolicyFile) -> str:
     variable = file.text("api_key_variable", "")
     if variable and not variable.startswith(OWN_VARIABLES) and not _is_here(file.text("url")):
         instead = f"export the key as {OWN_VARIABLES}KEY and name that"
-        require_allowed(variable, what=f"a secret to send to {file.text('url')} (api_key_variable)", by=file.path, instead=instead)
+        require_allowed(
+            variable,
+            what=f"a secret to send to {file.text('url')} (api_key_variable)",
+            by=file.path,
+            instead=instead,
+        )
     return variable
 
 
@@ -242,7 +282,9 @@ def _is_here(url: str) -> bool:
 def _key(variable: str) -> str:
     key = os.environ.get(variable, "")
     if not key:
-        raise UsageError(f"the policy file takes the server's key from ${variable}, which is not set; export it")
+        raise UsageError(
+            f"the policy file takes the server's key from ${variable}, which is not set; export it"
+        )
     return key
 
 
@@ -263,5 +305,8 @@ def _websockets() -> ModuleType:
         import websockets.protocol
         import websockets.sync.client
     except ImportError as error:
-        raise MachineError("policy servers are reached by websocket, and websockets is not installed; pip install 'simgap[vla]'") from error
+        raise MachineError(
+            "policy servers are reached by websocket, and websockets is not installed; pip install"
+            " 'simgap[vla]'"
+        ) from error
     return websockets

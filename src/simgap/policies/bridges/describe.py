@@ -1,7 +1,8 @@
 """The policy file of a folder that lerobot saved: what its config says, and all that it cannot say, at once.
 
-A checkpoint of lerobot knows its cameras, the widths of state and action, its chunk and its normalisation. It does not know what its
-numbers mean: names, units and rate are those of the data it was trained on, which a policy file has to state.
+A checkpoint of lerobot knows its cameras, the widths of state and action, its chunk and its normalisation. It
+does not know what its numbers mean: names, units and rate are those of the data it was trained on, which a
+policy file has to state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any
 
 from simgap.conventions import ActionSpec, StateSpec, VectorSpec
 from simgap.errors import UsageError
-from simgap.policies.bridges.lerobot_checkpoint import IMAGES, WEIGHTS, Checkpoint, read_checkpoint, training_data
+from simgap.policies.bridges.lerobot_checkpoint import (
+    IMAGES,
+    WEIGHTS,
+    Checkpoint,
+    read_checkpoint,
+    training_data,
+)
 from simgap.policies.bridges.lerobot_process import MAKE, VARIABLE
 from simgap.policies.bridges.lerobot_worker import PURE_CHUNKS
 from simgap.policies.execution import ExecutorSpec, Mode
@@ -73,7 +80,9 @@ class Description:
         """
         if self.missing:
             things = "; ".join(f"({i}) {text}" for i, text in enumerate(self.missing, start=1))
-            raise UsageError(f"{self.checkpoint.path} does not say everything that a policy file needs; missing: {things}")
+            raise UsageError(
+                f"{self.checkpoint.path} does not say everything that a policy file needs; missing: {things}"
+            )
 
 
 def describe(folder: Path, given: Given) -> Description:
@@ -97,7 +106,13 @@ def describe(folder: Path, given: Given) -> Description:
             fields[name] = str(value.expanduser().absolute())
     if given.prompt_text:
         fields["prompt_text"] = given.prompt_text
-    return Description(fields=fields, missing=tuple(missing), notes=_notes(checkpoint, given), assumed=_assumed(checkpoint, given), checkpoint=checkpoint)
+    return Description(
+        fields=fields,
+        missing=tuple(missing),
+        notes=_notes(checkpoint, given),
+        assumed=_assumed(checkpoint, given),
+        checkpoint=checkpoint,
+    )
 
 
 def _images(checkpoint: Checkpoint, given: Given, missing: list[str]) -> dict[str, str]:
@@ -106,17 +121,27 @@ def _images(checkpoint: Checkpoint, given: Given, missing: list[str]) -> dict[st
     found = {}
     for ours, their in given.cameras.items():
         if their.removeprefix(IMAGES) not in theirs:
-            raise UsageError(f"--camera {ours}={their}: the checkpoint sees {', '.join(theirs) or 'no camera'}")
+            raise UsageError(
+                f"--camera {ours}={their}: the checkpoint sees {', '.join(theirs) or 'no camera'}"
+            )
         found[ours] = theirs[their.removeprefix(IMAGES)]
     rest = [name for name, feature in theirs.items() if feature not in found.values()]
     same = {name: theirs[name] for name in rest if given.env is None or name in given.env_cameras}
     unmapped = [name for name in rest if name not in same]
     if unmapped:
         free = [c for c in given.env_cameras if c not in {**found, **same}]
-        flags = " ".join(f"--camera {ours}={their}" for ours, their in zip([*free, *["OURS"] * len(unmapped)], unmapped, strict=False))
-        missing.append(f"which cameras of env {given.env} ({', '.join(given.env_cameras)}) {' and '.join(unmapped)} are: {flags}")
+        flags = " ".join(
+            f"--camera {ours}={their}"
+            for ours, their in zip([*free, *["OURS"] * len(unmapped)], unmapped, strict=False)
+        )
+        missing.append(
+            f"which cameras of env {given.env} ({', '.join(given.env_cameras)}) {' and '.join(unmapped)} are:"
+            f" {flags}"
+        )
     if not theirs:
-        missing.append("a camera: this checkpoint sees none, and a policy that is run here needs at least one")
+        missing.append(
+            "a camera: this checkpoint sees none, and a policy that is run here needs at least one"
+        )
     return {**found, **same}
 
 
@@ -126,11 +151,15 @@ def _size(checkpoint: Checkpoint, given: Given, missing: list[str]) -> dict[str,
     only = next(iter(shapes)) if len(shapes) == 1 else None
     if only is not None and only[0] == only[1] and given.image_size in (None, only[0]):
         return {"image_size": only[0]}
-    seen = ", ".join(f"{name.removeprefix(IMAGES)} {width}x{height}" for name, (height, width) in checkpoint.cameras.items())
+    seen = ", ".join(
+        f"{name.removeprefix(IMAGES)} {width}x{height}"
+        for name, (height, width) in checkpoint.cameras.items()
+    )
     if shapes and not given.resize:
         missing.append(
-            f"how frames of {seen} px come about: frames here are square and of one size, so --resize would stretch them to what the checkpoint "
-            "takes (it then sees other pictures than it was trained on); or train on square frames"
+            f"how frames of {seen} px come about: frames here are square and of one size, so --resize would"
+            " stretch them to what the checkpoint takes (it then sees other pictures than it was trained"
+            " on); or train on square frames"
         )
     shorter = min((min(shape) for shape in shapes), default=0)
     size = given.image_size or min(shorter, _LARGEST_SIDE)
@@ -156,28 +185,48 @@ def _conventions(checkpoint: Checkpoint, given: Given, missing: list[str]) -> di
     """Return what the numbers mean where the env does not say it; or what is missing for it."""
     fields: dict[str, Any] = {}
     data = training_data(checkpoint, given.dataset)
-    sides: tuple[tuple[str, int | None, Path | None, VectorSpec | None, VectorSpec | None, tuple[str, ...] | None], ...] = (
-        ("action_spec", checkpoint.action, given.action_spec, given.data_action, given.env_action, data.action),
+    sides: tuple[
+        tuple[str, int | None, Path | None, VectorSpec | None, VectorSpec | None, tuple[str, ...] | None], ...
+    ] = (
+        (
+            "action_spec",
+            checkpoint.action,
+            given.action_spec,
+            given.data_action,
+            given.env_action,
+            data.action,
+        ),
         ("state_spec", checkpoint.state, given.state_spec, given.data_state, given.env_state, data.state),
     )
     unsaid = []
     for name, width, file, of_data, of_env, names in sides:
-        spec = _stated(name, file, given.rate_hz) if file is not None else of_data.to_json() if of_data is not None else None
+        spec = (
+            _stated(name, file, given.rate_hz)
+            if file is not None
+            else of_data.to_json()
+            if of_data is not None
+            else None
+        )
         if spec is not None:
             fields[name] = spec
         elif width is not None and of_env is not None and len(of_env) != width:
             what = name.removesuffix("_spec")
             raise UsageError(
-                f"the checkpoint's {what} has {width} numbers, that of env {given.env} has {len(of_env)}: this policy was not trained for that env; "
-                f"name another with --env, or say what its numbers mean with --{what}-spec FILE"
+                f"the checkpoint's {what} has {width} numbers, that of env {given.env} has {len(of_env)}:"
+                " this policy was not trained for that env; name another with --env, or say what its numbers"
+                f" mean with --{what}-spec FILE"
             )
         elif of_env is None:
-            unsaid.append(f"{width or 0} numbers of {name.removesuffix('_spec')}" + (f" ({', '.join(names)})" if names else ""))
+            unsaid.append(
+                f"{width or 0} numbers of {name.removesuffix('_spec')}"
+                + (f" ({', '.join(names)})" if names else "")
+            )
     if unsaid:
         rate = "" if data.rate_hz is None else f" (the training data have {data.rate_hz:g} Hz)"
         missing.append(
-            f"names, units and limits of the {' and '.join(unsaid)}, and the rate{rate}: --env NAME of an env with the same ones, "
-            "or --dataset FOLDER with the data it was trained on, or --action-spec FILE --state-spec FILE [--rate-hz X]"
+            f"names, units and limits of the {' and '.join(unsaid)}, and the rate{rate}: --env NAME of an env"
+            " with the same ones, or --dataset FOLDER with the data it was trained on, or --action-spec FILE"
+            " --state-spec FILE [--rate-hz X]"
         )
     return fields
 
@@ -189,7 +238,8 @@ def _stated(name: str, file: Path, rate_hz: float | None) -> dict[str, Any]:
     if not isinstance(data, dict) or not isinstance(data.get("dimensions"), list):
         raise UsageError(
             f"{file} does not hold a convention; expected {{"
-            + '"rate_hz": 30, "dimensions": [{"name": "shoulder_pan.pos", "unit": "deg", "low": -110, "high": 110}, ...]}'
+            + '"rate_hz": 30, "dimensions": [{"name": "shoulder_pan.pos", "unit": "deg", "low": -110, "high":'
+            " 110}, ...]}"
         )
     return {**data, **({} if rate_hz is None else {"rate_hz": rate_hz})}
 
@@ -198,17 +248,27 @@ def _notes(checkpoint: Checkpoint, given: Given) -> tuple[str, ...]:
     """Return what keeps the checkpoint from running, as far as it is seen without lerobot."""
     pointers = sorted(f.name for f in checkpoint.path.glob("*.safetensors") if _is_pointer(f))
     found = (
-        [f"{', '.join(pointers)} {'are Git LFS pointers' if len(pointers) > 1 else 'is a Git LFS pointer'} instead of the content: git lfs pull"]
+        [
+            f"{', '.join(pointers)} {'are Git LFS pointers' if len(pointers) > 1 else 'is a Git LFS pointer'}"
+            " instead of the content: git lfs pull"
+        ]
         if pointers
         else []
     )
     if checkpoint.others:
-        found.append(f"it also reads {', '.join(checkpoint.others)}, which no camera or encoder gives: such a policy cannot be run here")
+        found.append(
+            f"it also reads {', '.join(checkpoint.others)}, which no camera or encoder gives: such a policy"
+            " cannot be run here"
+        )
     for name in ("policy_preprocessor.json", "policy_postprocessor.json"):
         if not (checkpoint.path / name).is_file():
-            found.append(f"{name} is missing, which holds the normalisation: copy the whole folder pretrained_model")
+            found.append(
+                f"{name} is missing, which holds the normalisation: copy the whole folder pretrained_model"
+            )
     if given.python is None and not os.environ.get(VARIABLE):
-        found.append(f"no Python with lerobot is named: --python PATH, or export {VARIABLE}=PATH; to make one: {MAKE}")
+        found.append(
+            f"no Python with lerobot is named: --python PATH, or export {VARIABLE}=PATH; to make one: {MAKE}"
+        )
     if checkpoint.config.get("use_peft") is True:
         found.append("it is an adapter, not a policy: merge it into its base and save that")
     return tuple(found)
@@ -216,12 +276,26 @@ def _notes(checkpoint: Checkpoint, given: Given) -> tuple[str, ...]:
 
 def _assumed(checkpoint: Checkpoint, given: Given) -> tuple[str, ...]:
     """Return what is taken from an env because the folder does not say it."""
-    if given.env is None or given.env_action is None or given.dataset is not None or given.action_spec is not None:
+    if (
+        given.env is None
+        or given.env_action is None
+        or given.dataset is not None
+        or given.action_spec is not None
+    ):
         return ()
     known = training_data(checkpoint, None)
-    says = "the folder does not say so" if known.rate_hz is None else f"its training data have {known.rate_hz:g} Hz"
+    says = (
+        "the folder does not say so"
+        if known.rate_hz is None
+        else f"its training data have {known.rate_hz:g} Hz"
+    )
     units = ", ".join(dict.fromkeys(str(d.unit) for d in given.env_action.dimensions))
-    return (f"its actions are those of env {given.env}, in its order, in {units}, at {given.env_action.rate_hz:g} Hz: {says}; compare with --dataset FOLDER",)
+    return (
+        (
+            f"its actions are those of env {given.env}, in its order, in {units}, at"
+            f" {given.env_action.rate_hz:g} Hz: {says}; compare with --dataset FOLDER"
+        ),
+    )
 
 
 def _is_pointer(file: Path) -> bool:
@@ -233,7 +307,10 @@ def _is_pointer(file: Path) -> bool:
 
 def is_lerobot_folder(folder: Path) -> bool:
     """Return whether a folder looks like a checkpoint of lerobot, or holds one in ``pretrained_model``."""
-    return any((f / "config.json").is_file() and (f / WEIGHTS).is_file() for f in (folder, folder / "pretrained_model"))
+    return any(
+        (f / "config.json").is_file() and (f / WEIGHTS).is_file()
+        for f in (folder, folder / "pretrained_model")
+    )
 
 
 def needs_a_policy_file(folder: Path) -> str:
@@ -241,4 +318,7 @@ def needs_a_policy_file(folder: Path) -> str:
     where = folder if (folder / "config.json").is_file() else folder / "pretrained_model"
     file = f"{folder.resolve().name}.json"
     command = shlex.join(["simgap", "policy", "describe", str(where), "--write", file])
-    return f"{folder} is a LeRobot checkpoint, which runs by a policy file: write one with `{command}`, then give {file} here"
+    return (
+        f"{folder} is a LeRobot checkpoint, which runs by a policy file: write one with `{command}`, then"
+        f" give {file} here"
+    )

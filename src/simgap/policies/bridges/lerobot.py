@@ -1,7 +1,8 @@
 """A policy that lerobot saved (ACT, diffusion, SmolVLA, pi0 ...), run by a worker in lerobot's own Python, behind our contract.
 
-Who executes is said in the policy file. ``"execution": "ours"``: chunks of ``predict_action_chunk``, and an executor of ours makes
-actions of them. ``"execution": "theirs"``: ``select_action`` every control step, with the queue or the ensembling of the checkpoint.
+Who executes is said in the policy file. ``"execution": "ours"``: chunks of ``predict_action_chunk``, and an
+executor of ours makes actions of them. ``"execution": "theirs"``: ``select_action`` every control step, with
+the queue or the ensembling of the checkpoint.
 """
 
 from __future__ import annotations
@@ -89,16 +90,31 @@ class LerobotSpec:
         execution = file.text("execution", "")
         if execution not in ("ours", "theirs"):
             raise UsageError(
-                f'{file.path}: field "execution" is {execution!r}; expected "ours" (chunks, for an executor of simgap) or "theirs" (lerobot\'s own queue)'
+                f'{file.path}: field "execution" is {execution!r}; expected "ours" (chunks, for an executor'
+                ' of simgap) or "theirs" (lerobot\'s own queue)'
             )
         overrides = file.mapping("overrides") if "overrides" in file.data else {}
         for name, value in overrides.items():
-            if name not in OVERRIDES or isinstance(value, bool) or not (value is None or isinstance(value, int | float)):
-                raise UsageError(f"{file.path}: overrides has {name!r}: {value!r:.40}; expected a number or null for {' or '.join(OVERRIDES)}")
+            if (
+                name not in OVERRIDES
+                or isinstance(value, bool)
+                or not (value is None or isinstance(value, int | float))
+            ):
+                raise UsageError(
+                    f"{file.path}: overrides has {name!r}: {value!r:.40}; expected a number or null for"
+                    f" {' or '.join(OVERRIDES)}"
+                )
         if overrides and execution == "ours":
-            raise UsageError(f"{file.path}: overrides are of lerobot's own execution; with execution ours say the executor instead")
+            raise UsageError(
+                f"{file.path}: overrides are of lerobot's own execution; with execution ours say the executor"
+                " instead"
+            )
         for name in ("images", "names"):
-            wrong = [k for k, v in (file.mapping(name) if name in file.data else {}).items() if not isinstance(v, str) or not v]
+            wrong = [
+                k
+                for k, v in (file.mapping(name) if name in file.data else {}).items()
+                if not isinstance(v, str) or not v
+            ]
             if wrong:
                 raise UsageError(f"{file.path}: {name} has no text for {wrong[0]!r}; expected a name")
         return cls(
@@ -129,10 +145,15 @@ def read_interface(file: PolicyFile) -> Interface:
     spec, checkpoint = _read(file)
     if not spec.theirs and "executor" not in file.data:
         hint = "" if checkpoint.suggested is None else f"; its config asks for {checkpoint.suggested}"
-        raise UsageError(f'{file.path}: with execution ours the field "executor" says how chunks become actions{hint}')
+        raise UsageError(
+            f'{file.path}: with execution ours the field "executor" says how chunks become actions{hint}'
+        )
     interface = file.interface(tuple(camera for camera, _ in spec.images))
     if spec.theirs and (interface.chunk != 1 or interface.executor != ExecutorSpec(mode=Mode.LATEST)):
-        raise UsageError(f"{file.path}: with execution theirs lerobot makes one action a step; set chunk to 1 and executor to latest, or leave executor out")
+        raise UsageError(
+            f"{file.path}: with execution theirs lerobot makes one action a step; set chunk to 1 and executor"
+            " to latest, or leave executor out"
+        )
     require_fits(checkpoint, interface, spec.images, resize=spec.resize)
     require_same_names(training_data(checkpoint, spec.dataset), interface, spec.names)
     return interface
@@ -181,9 +202,16 @@ def open_lerobot(file: PolicyFile) -> LerobotPolicy:
         "threads": spec.threads,
         "resize": {name: list(size) for name, size in checkpoint.cameras.items()} if spec.resize else None,
     }
-    worker = LerobotWorker(find_python(spec.python), request, start_timeout_s=spec.start_timeout_s, reply_timeout_s=spec.reply_timeout_s)
+    worker = LerobotWorker(
+        find_python(spec.python),
+        request,
+        start_timeout_s=spec.start_timeout_s,
+        reply_timeout_s=spec.reply_timeout_s,
+    )
     try:
-        return LerobotPolicy(worker=worker, spec=spec, checkpoint=checkpoint, interface=interface, stamp=stamp)
+        return LerobotPolicy(
+            worker=worker, spec=spec, checkpoint=checkpoint, interface=interface, stamp=stamp
+        )
     except BaseException:
         worker.close()
         raise
@@ -194,21 +222,40 @@ class LerobotPolicy:
 
     goals: tuple[str, ...] = ()
 
-    def __init__(self, *, worker: LerobotWorker, spec: LerobotSpec, checkpoint: Checkpoint, interface: Interface, stamp: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        *,
+        worker: LerobotWorker,
+        spec: LerobotSpec,
+        checkpoint: Checkpoint,
+        interface: Interface,
+        stamp: Mapping[str, Any],
+    ) -> None:
         self.action_spec, self.state_spec = interface.action_spec, interface.state_spec
         self.cameras, self.image_size, self.chunk = interface.cameras, interface.image_size, interface.chunk
         self.executor, self.envs = interface.executor, interface.envs
         self.facts = worker.facts
         """What the worker said of the checkpoint."""
         self._worker, self._spec, self._interface, self._checkpoint = worker, spec, interface, checkpoint
-        self._stamp = {**stamp, "cameras": list(self.cameras), "image_size": self.image_size, "chunk": self.chunk}
+        self._stamp = {
+            **stamp,
+            "cameras": list(self.cameras),
+            "image_size": self.image_size,
+            "chunk": self.chunk,
+        }
         self._translation = Translation.of(interface, server=_WHO)
         require_scaled(checkpoint, self.facts["scalers"])
         self._entries = int(self.facts["entries"])
         if self.chunk > self._entries:
-            raise UsageError(f"the policy file asks for chunks of {self.chunk}, {_WHO} makes {self._entries} entries; lower chunk")
+            raise UsageError(
+                f"the policy file asks for chunks of {self.chunk}, {_WHO} makes {self._entries} entries;"
+                " lower chunk"
+            )
         if spec.theirs and (self.facts["is_relative"] or self._translation.start is not None):
-            raise UsageError(f"{_WHO} counts actions from the state at the start of a chunk, and its own queue keeps no such state; use execution ours")
+            raise UsageError(
+                f"{_WHO} counts actions from the state at the start of a chunk, and its own queue keeps no"
+                " such state; use execution ours"
+            )
 
     @property
     def inpaints(self) -> bool:
@@ -225,17 +272,24 @@ class LerobotPolicy:
         """Whether lerobot's own queue or ensembling makes the actions."""
         return self._spec.theirs
 
-    def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return ``(B, chunk, A)`` float32 in action-spec units; see the protocol.
 
         Raises:
             UsageError: the policy remembers earlier steps, so an observation alone says too little.
         """
         if self.watches or self.is_executor:
-            raise UsageError(f"{_WHO} remembers earlier steps of an episode, and an observation alone was given; ask it with seed and step")
+            raise UsageError(
+                f"{_WHO} remembers earlier steps of an episode, and an observation alone was given; ask it"
+                " with seed and step"
+            )
         return self.predict_asked(images, state, [Asked()] * len(state))
 
-    def predict_asked(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
+    def predict_asked(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> NDArray[np.float32]:
         """Return ``(B, chunk, A)`` float32 in action-spec units: the first entries of lerobot's chunks, or its action of this step.
 
         Raises:
@@ -247,19 +301,31 @@ class LerobotPolicy:
         answer = self._tell("predict", images, state, asked).get("chunks")
         shape = (len(state), self._entries, len(self._interface.their_action_spec))
         if answer is None or answer.shape != shape:
-            raise ConventionError(f"{_WHO} answered with shape {None if answer is None else answer.shape}, its config says {shape}; check its lerobot version")
+            raise ConventionError(
+                f"{_WHO} answered with shape {None if answer is None else answer.shape}, its config says"
+                f" {shape}; check its lerobot version"
+            )
         theirs = self._interface.their_action_spec
-        chunks = [checked_actions({"chunk": row}, ("chunk",), chunk=self.chunk, spec=theirs, server=_WHO) for row in answer[:, : self.chunk]]
-        return np.stack([self._translation.to_us(chunk, own) for chunk, own in zip(chunks, state, strict=True)])
+        chunks = [
+            checked_actions({"chunk": row}, ("chunk",), chunk=self.chunk, spec=theirs, server=_WHO)
+            for row in answer[:, : self.chunk]
+        ]
+        return np.stack(
+            [self._translation.to_us(chunk, own) for chunk, own in zip(chunks, state, strict=True)]
+        )
 
-    def watch(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> None:
+    def watch(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> None:
         """Show a control step at which nothing is asked.
 
         Raises:
             UsageError: lerobot executes itself, so it has to be asked at every step; or a step was left out.
         """
         if self.is_executor:
-            raise UsageError(f"{_WHO} executes its own chunks and has to be asked at every step; use executor latest")
+            raise UsageError(
+                f"{_WHO} executes its own chunks and has to be asked at every step; use executor latest"
+            )
         self._tell("watch", images, state, asked)
 
     def stamp_fields(self) -> Mapping[str, Any]:
@@ -270,11 +336,28 @@ class LerobotPolicy:
         """End the worker."""
         self._worker.close()
 
-    def _tell(self, do: str, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> dict[str, NDArray[Any]]:
+    def _tell(
+        self,
+        do: str,
+        images: Mapping[str, NDArray[np.uint8]],
+        state: NDArray[np.float32],
+        asked: Sequence[Asked],
+    ) -> dict[str, NDArray[Any]]:
         checked_observation(self._interface, images, state, asked, server=_WHO)
         if (self.watches or self.is_executor) and len({a.seed for a in asked}) < len(asked):
-            raise UsageError(f"two observations of one episode (one seed) at once, and {_WHO} remembers each episode; ask one step after the other")
-        rows = [{"episode": a.seed, "step": a.step, "goal": self._goal(a), "noise": int(child_rng(a.seed, "noise", a.step).integers(1 << 62))} for a in asked]
+            raise UsageError(
+                f"two observations of one episode (one seed) at once, and {_WHO} remembers each episode; ask"
+                " one step after the other"
+            )
+        rows = [
+            {
+                "episode": a.seed,
+                "step": a.step,
+                "goal": self._goal(a),
+                "noise": int(child_rng(a.seed, "noise", a.step).integers(1 << 62)),
+            }
+            for a in asked
+        ]
         arrays: dict[str, NDArray[Any]] = {feature: images[camera] for camera, feature in self._spec.images}
         if self._checkpoint.state is not None:
             arrays[STATE] = np.stack([self._translation.to_them(row) for row in state]).astype(np.float32)
@@ -283,7 +366,9 @@ class LerobotPolicy:
     def _goal(self, asked: Asked) -> str:
         text = self._spec.prompt_text or asked.goal or ""
         if not text and self.facts["takes_task"]:
-            raise UsageError(f"{_WHO} reads an instruction and this rollout has none; set prompt_text in the policy file")
+            raise UsageError(
+                f"{_WHO} reads an instruction and this rollout has none; set prompt_text in the policy file"
+            )
         return text
 
 

@@ -1,7 +1,8 @@
 """Runs one lerobot checkpoint and answers over a pipe. Started as a file by a Python that has lerobot, so it imports nothing of simgap.
 
-A message is 4 bytes of magic, the length of a JSON header and of what follows it, the header, and the arrays that it lists. The
-pipe is kept under other numbers than 0 and 1: what libraries print goes to the error log and cannot break a message.
+A message is 4 bytes of magic, the length of a JSON header and of what follows it, the header, and the arrays
+that it lists. The pipe is kept under other numbers than 0 and 1: what libraries print goes to the error log
+and cannot break a message.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[
     pieces = [np.ascontiguousarray(a).tobytes() for a in arrays.values()]
     payload = sum(map(len, pieces))
     if len(text) > HEADER_BYTES or payload > PAYLOAD_BYTES:
-        raise FrameError(f"a message of {len(text)} + {payload} bytes, at most {HEADER_BYTES} + {PAYLOAD_BYTES} are sent; send fewer observations at once")
+        raise FrameError(
+            f"a message of {len(text)} + {payload} bytes, at most {HEADER_BYTES} + {PAYLOAD_BYTES} are sent;"
+            " send fewer observations at once"
+        )
     return [PREFIX.pack(MAGIC, len(text), payload), text, *pieces]
 
 
@@ -89,13 +93,18 @@ def unpack(text: bytes, payload: bytes) -> tuple[dict[str, Any], dict[str, NDArr
     arrays, start = {}, 0
     for name, dtype, shape in listed:
         if dtype not in DTYPES or any(not 0 <= n <= PAYLOAD_BYTES for n in shape):
-            raise FrameError(f"array {name!r:.60} is {dtype:.20} {shape!s:.80}; expected one of {', '.join(DTYPES)}")
+            raise FrameError(
+                f"array {name!r:.60} is {dtype:.20} {shape!s:.80}; expected one of {', '.join(DTYPES)}"
+            )
         count = 1
         for n in shape:
             count *= n
         size = count * np.dtype(dtype).itemsize
         if start + size > len(payload):
-            raise FrameError(f"array {name!r:.60} of shape {shape!s:.80} does not fit into the {len(payload)} bytes that came")
+            raise FrameError(
+                f"array {name!r:.60} of shape {shape!s:.80} does not fit into the {len(payload)} bytes that"
+                " came"
+            )
         arrays[name] = np.frombuffer(payload, dtype=dtype, count=count, offset=start).reshape(shape)
         start += size
     if start != len(payload):
@@ -119,22 +128,38 @@ class Server:
         torch.set_num_threads(int(request["threads"]))
         self._device, path = str(request["device"]), str(request["checkpoint"])
         if self._device.startswith("cuda") and not torch.cuda.is_available():
-            raise RefusedError("machine", f"device {self._device!r} was asked for and this machine has none; use device cpu")
+            raise RefusedError(
+                "machine", f"device {self._device!r} was asked for and this machine has none; use device cpu"
+            )
         importlib.import_module("lerobot.utils.import_utils").register_third_party_plugins()
         factory = importlib.import_module("lerobot.policies.factory")
-        overrides = [f"--device={self._device}", *(f"--{name}={value}" for name, value in request["overrides"].items())]
-        config = importlib.import_module("lerobot.configs").PreTrainedConfig.from_pretrained(path, cli_overrides=overrides, local_files_only=True)
+        overrides = [
+            f"--device={self._device}",
+            *(f"--{name}={value}" for name, value in request["overrides"].items()),
+        ]
+        config = importlib.import_module("lerobot.configs").PreTrainedConfig.from_pretrained(
+            path, cli_overrides=overrides, local_files_only=True
+        )
         self._config, self._type, self._theirs = config, str(config.type), request["execution"] == "theirs"
         if not self._theirs and self._type not in PURE_CHUNKS:
-            raise RefusedError("usage", f"policy type {self._type!r} is not known to make every chunk anew; leave it its own executor: execution theirs")
+            raise RefusedError(
+                "usage",
+                f"policy type {self._type!r} is not known to make every chunk anew; leave it its own"
+                " executor: execution theirs",
+            )
         if config.use_peft:
-            raise RefusedError("data", "the checkpoint is an adapter, not a policy; merge it into its base and save that")
+            raise RefusedError(
+                "data", "the checkpoint is an adapter, not a policy; merge it into its base and save that"
+            )
         self._their_steps = int(getattr(config, "n_action_steps", 1))
-        if self._type == "diffusion" and not self._theirs:  # it cuts its prediction to the entries it would run itself; the executor wants all
+        # it cuts its prediction to the entries it would run itself; the executor wants all
+        if self._type == "diffusion" and not self._theirs:
             config.n_action_steps = config.horizon - config.n_obs_steps + 1
         self._policy = factory.get_policy_class(config.type).from_pretrained(path, config=config, strict=True)
         self._policy.eval()
-        self._pre, self._post = factory.make_pre_post_processors(config, path, preprocessor_overrides={"device_processor": {"device": self._device}})
+        self._pre, self._post = factory.make_pre_post_processors(
+            config, path, preprocessor_overrides={"device_processor": {"device": self._device}}
+        )
         self._resize = request.get("resize")
         self._window = int(config.n_obs_steps)
         self._windowed = not self._theirs and self._type in WINDOWED
@@ -148,23 +173,46 @@ class Server:
             "type": self._type,
             "lerobot": importlib.metadata.version("lerobot"),
             "torch": str(self._torch.__version__),
-            "inputs": {name: {"type": f.type.value, "shape": list(f.shape)} for name, f in (config.input_features or {}).items()},
-            "outputs": {name: {"type": f.type.value, "shape": list(f.shape)} for name, f in (config.output_features or {}).items()},
-            "entries": 1 if self._theirs else int(config.n_action_steps if self._type == "diffusion" else config.chunk_size),
+            "inputs": {
+                name: {"type": f.type.value, "shape": list(f.shape)}
+                for name, f in (config.input_features or {}).items()
+            },
+            "outputs": {
+                name: {"type": f.type.value, "shape": list(f.shape)}
+                for name, f in (config.output_features or {}).items()
+            },
+            "entries": (
+                1
+                if self._theirs
+                else int(config.n_action_steps if self._type == "diffusion" else config.chunk_size)
+            ),
             "n_action_steps": self._their_steps,
             "n_obs_steps": self._window,
             "temporal_ensemble_coeff": getattr(config, "temporal_ensemble_coeff", None),
             "watches": self._windowed and self._window > 1,
             "takes_task": any("Tokenizer" in type(step).__name__ for step in self._pre.steps),
-            "is_relative": any(type(step).__name__ == "RelativeActionsProcessorStep" and step.enabled for step in self._pre.steps),
-            "scalers": [_scaler(side, step) for side, steps in (("in", self._pre.steps), ("out", self._post.steps)) for step in steps if _scales(step)],
+            "is_relative": any(
+                type(step).__name__ == "RelativeActionsProcessorStep" and step.enabled
+                for step in self._pre.steps
+            ),
+            "scalers": [
+                _scaler(side, step)
+                for side, steps in (("in", self._pre.steps), ("out", self._post.steps))
+                for step in steps
+                if _scales(step)
+            ],
         }
 
-    def chunks(self, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    def chunks(
+        self, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.float32]:
         """Return ``(B, entries, A)`` chunks of lerobot's ``predict_action_chunk``, or ``(B, 1, A)`` actions of its ``select_action``."""
-        # One forward pass a row, as on a robot: a shared one moves ACT's chunks by 4e-6 of their size and pads instructions to the longest.
+        # One forward pass a row, as on a robot: a shared one moves ACT's chunks by 4e-6 of their size and
+        # pads instructions to the longest.
         with self._torch.inference_mode():
-            found = [self._one(row, {k: v[i : i + 1] for k, v in arrays.items()}) for i, row in enumerate(rows)]
+            found = [
+                self._one(row, {k: v[i : i + 1] for k, v in arrays.items()}) for i, row in enumerate(rows)
+            ]
         out: NDArray[np.float32] = np.concatenate(found).astype(np.float32, copy=False)
         return out
 
@@ -172,16 +220,21 @@ class Server:
         """Remember observations that nothing is asked about."""
         with self._torch.inference_mode():
             for i, row in enumerate(rows):
-                self._remember(row, self._pre(self._observation(row, {k: v[i : i + 1] for k, v in arrays.items()})))
+                self._remember(
+                    row, self._pre(self._observation(row, {k: v[i : i + 1] for k, v in arrays.items()}))
+                )
 
     def _one(self, row: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        self._torch.manual_seed(int(row["noise"]))  # of the episode and step alone: neither who else is asked nor what was asked before matters
+        # of the episode and step alone: neither who else is asked nor what was asked before matters
+        self._torch.manual_seed(int(row["noise"]))
         batch = self._pre(self._observation(row, arrays))
         if self._theirs:
             with self._episode_of(row).at_work(self._policy):
                 actions = self._policy.select_action(batch)[:, None]
         else:
-            actions = self._policy.predict_action_chunk(self._remember(row, batch) if self._windowed else batch)
+            actions = self._policy.predict_action_chunk(
+                self._remember(row, batch) if self._windowed else batch
+            )
         found: NDArray[Any] = self._post(actions).cpu().numpy()
         return found
 
@@ -194,7 +247,9 @@ class Server:
                 tensor = (tensor.type(torch.float32) / 255).permute(0, 3, 1, 2).contiguous()
                 if self._resize is not None:
                     size = tuple(self._resize[name])
-                    tensor = torch.nn.functional.interpolate(tensor, size=size, mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
+                    tensor = torch.nn.functional.interpolate(
+                        tensor, size=size, mode="bilinear", antialias=True, align_corners=False
+                    ).clamp(0, 1)
             seen[name] = tensor
         return seen
 
@@ -204,7 +259,8 @@ class Server:
         if self._window == 1:
             return {name: seen[:, None] for name, seen in now.items()}
         episode = self._episode_of(row)
-        episode.window.extend([now] * (self._window if not episode.window else 1))  # the first stands for those before it, as lerobot does
+        # the first stands for those before it, as lerobot does
+        episode.window.extend([now] * (self._window if not episode.window else 1))
         return {name: self._torch.stack([seen[name] for seen in episode.window], dim=1) for name in now}
 
     def _episode_of(self, row: Mapping[str, Any]) -> _Episode:
@@ -222,16 +278,23 @@ class Server:
             self._post.reset()
             self._episodes[key] = _Episode.fresh(self._policy, self._names, self._window)
         if key not in self._episodes:
-            alone = "" if self._type in SEPARABLE else f" (policy type {self._type!r} can run one episode at a time)"
+            alone = (
+                ""
+                if self._type in SEPARABLE
+                else f" (policy type {self._type!r} can run one episode at a time)"
+            )
             raise RefusedError(
-                "usage", f"step {step} of an episode whose step 0 the policy was not shown, or which made way for others{alone}; start at step 0"
+                "usage",
+                f"step {step} of an episode whose step 0 the policy was not shown, or which made way for"
+                f" others{alone}; start at step 0",
             )
         episode = self._episodes[key]
         if step != episode.step + 1:
             raise RefusedError(
                 "usage",
-                f"the policy remembers {self._window} observation(s) and its own queue, one a control step, and was shown step {step} after step "
-                f"{episode.step} of an episode; show it every step: ask at each (latest, ensemble) or have it watch",
+                f"the policy remembers {self._window} observation(s) and its own queue, one a control step,"
+                f" and was shown step {step} after step {episode.step} of an episode; show it every step: ask"
+                " at each (latest, ensemble) or have it watch",
             )
         episode.step = step
         return episode
@@ -241,7 +304,11 @@ class Server:
         before = dict(vars(self._policy))
         self._policy.reset()
         after = vars(self._policy)
-        return tuple(sorted(name for name in after if name == "temporal_ensembler" or after[name] is not before.get(name)))
+        return tuple(
+            sorted(
+                name for name in after if name == "temporal_ensembler" or after[name] is not before.get(name)
+            )
+        )
 
 
 class _Episode:
@@ -264,7 +331,8 @@ class _Episode:
         return self
 
     def __enter__(self) -> None:
-        self._idle = {name: getattr(self._policy, name) for name in self._state}  # what resets itself must not be an episode's when another begins
+        # what resets itself must not be an episode's when another begins
+        self._idle = {name: getattr(self._policy, name) for name in self._state}
         for name, value in self._state.items():
             setattr(self._policy, name, value)
 
@@ -331,7 +399,11 @@ def main() -> None:
         except RefusedError as error:
             answer = {"refused": error.kind, "text": str(error)}
         except Exception as error:
-            answer = {"raised": type(error).__name__, "text": str(error)[:4000], "trace": traceback.format_exc()[-8000:]}
+            answer = {
+                "raised": type(error).__name__,
+                "text": str(error)[:4000],
+                "trace": traceback.format_exc()[-8000:],
+            }
         sink.writelines(pack({**answer, "id": request["id"]}, out))
         sink.flush()
 

@@ -1,8 +1,9 @@
 """Opening a policy wherever it lives: a checkpoint folder of ours, or a policy file that stands for one elsewhere.
 
-A kind is two functions in a module that is imported when it is asked for: ``open_*(file) -> BridgePolicy`` starts or reaches the
-policy, ``stamp_*(file) -> dict`` says what it is without loading weights (it may ask the server). What a policy returns as its
-``stamp_fields`` is that stamp, so a screen found again by content is a screen of the same policy.
+A kind is two functions in a module that is imported when it is asked for: ``open_*(file) -> BridgePolicy``
+starts or reaches the policy, ``stamp_*(file) -> dict`` says what it is without loading weights (it may ask
+the server). What a policy returns as its ``stamp_fields`` is that stamp, so a screen found again by content
+is a screen of the same policy.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def read_any_card(path: Path) -> AnyCard:
     file, kind = _file(path)
     interface = interface_of(file)
     return ServedCard(
-        hash=content_hash({"kind": file.kind, **_call(kind.module, kind.stamps)(file), **interface.to_json()}),
+        hash=content_hash(
+            {"kind": file.kind, **_call(kind.module, kind.stamps)(file), **interface.to_json()}
+        ),
         action_spec=interface.action_spec,
         state_spec=interface.state_spec,
         architecture=Shape(cameras=interface.cameras, image_size=interface.image_size, chunk=interface.chunk),
@@ -106,12 +109,15 @@ def interface_of(file: PolicyFile) -> Interface:
     return interface
 
 
-def open_policy(path: Path, *, bf16: bool = False, threads: int | None = None, domain: str = "real") -> Opened:
+def open_policy(
+    path: Path, *, bf16: bool = False, threads: int | None = None, domain: str = "real"
+) -> Opened:
     """Open the policy of a checkpoint folder or of a policy file.
 
     Args:
         path: folder that training wrote, or a policy file.
-        bf16: of a checkpoint, see :func:`simgap.policies.checkpoint.load_policy`; elsewhere the policy's owner decides.
+        bf16: of a checkpoint, see :func:`simgap.policies.checkpoint.load_policy`; elsewhere the policy's
+            owner decides.
         threads: of a checkpoint, likewise.
         domain: of a checkpoint, likewise.
 
@@ -131,5 +137,7 @@ def _file(path: Path) -> tuple[PolicyFile, Kind]:
 
 
 def _call(module: str, name: str) -> Callable[[PolicyFile], Any]:
-    found: Callable[[PolicyFile], Any] = getattr(importlib.import_module(f"simgap.policies.bridges.{module}"), name)
+    found: Callable[[PolicyFile], Any] = getattr(
+        importlib.import_module(f"simgap.policies.bridges.{module}"), name
+    )
     return found

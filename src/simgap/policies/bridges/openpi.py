@@ -10,8 +10,9 @@ The protocol, as read in Physical-Intelligence/openpi, ``src/openpi/serving/webs
 * an error is the traceback in a text frame, after which the server closes with code 1011;
 * ``GET /healthz`` answers on the same port.
 
-There is no message that starts an episode, and none that seeds: a policy that samples (pi0, pi0.5) draws its noise in the server, so
-a rollout cannot be repeated to the bit. The protocol does not say either which weights are served; the policy file has to.
+There is no message that starts an episode, and none that seeds: a policy that samples (pi0, pi0.5) draws its
+noise in the server, so a rollout cannot be repeated to the bit. The protocol does not say either which
+weights are served; the policy file has to.
 """
 
 from __future__ import annotations
@@ -73,12 +74,17 @@ class OpenpiPolicy(ServedPolicy):
 
     def _reconnect(self) -> None:
         if self._reconnects_left < 1:
-            raise TrialFault(f"{self._name} closed the connection; start it again, or allow reconnects in the policy file")
+            raise TrialFault(
+                f"{self._name} closed the connection; start it again, or allow reconnects in the policy file"
+            )
         self._reconnects_left -= 1
         self._channel, metadata = connect(self._served.spec)
         if plain(metadata) != plain(self._metadata):
             self._channel.close()
-            raise TrialFault(f"{self._name} came back with other metadata: it serves another policy now; screen that one by itself")
+            raise TrialFault(
+                f"{self._name} came back with other metadata: it serves another policy now; screen that one"
+                " by itself"
+            )
 
 
 def connect(spec: ChannelSpec) -> tuple[Channel, Mapping[str, Any]]:
@@ -93,10 +99,16 @@ def connect(spec: ChannelSpec) -> tuple[Channel, Mapping[str, Any]]:
     try:
         told = made.receive()
         if len(told) > _METADATA_BYTES:
-            raise DataError(f"the {WHO} at {spec.url} began with {len(told)} bytes; expected metadata of at most {_METADATA_BYTES}")
+            raise DataError(
+                f"the {WHO} at {spec.url} began with {len(told)} bytes; expected metadata of at most"
+                f" {_METADATA_BYTES}"
+            )
         metadata = unpack(told, who=f"the {WHO} at {spec.url}")
         if not isinstance(metadata, dict):
-            raise DataError(f"the {WHO} at {spec.url} began with a {type(metadata).__name__}, not with a map of metadata; is another server at that port?")
+            raise DataError(
+                f"the {WHO} at {spec.url} began with a {type(metadata).__name__}, not with a map of metadata;"
+                " is another server at that port?"
+            )
     except BaseException:
         made.close()
         raise
@@ -119,7 +131,14 @@ def open_openpi(file: PolicyFile) -> OpenpiPolicy:
     Raises:
         SimgapError: the file, the conventions or the server; one line that says which.
     """
-    return OpenpiPolicy(Served(interface=read_interface(file), messages=read_map(file), spec=ChannelSpec.of(file), weights=file.text("weights")))
+    return OpenpiPolicy(
+        Served(
+            interface=read_interface(file),
+            messages=read_map(file),
+            spec=ChannelSpec.of(file),
+            weights=file.text("weights"),
+        )
+    )
 
 
 def stamp_openpi(file: PolicyFile) -> dict[str, Any]:
@@ -137,6 +156,10 @@ def _infer_s(reply: Mapping[str, Any]) -> float | None:
     """Return the seconds that the server says its policy took, where it says so in a sane way."""
     timing = reply.get("server_timing")
     milliseconds = timing.get("infer_ms") if isinstance(timing, Mapping) else None
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not 0 <= milliseconds < math.inf:
+    if (
+        isinstance(milliseconds, bool)
+        or not isinstance(milliseconds, int | float)
+        or not 0 <= milliseconds < math.inf
+    ):
         return None
     return float(milliseconds) / 1000.0

@@ -1,13 +1,16 @@
 """An OpenVLA-style policy: one frame and an instruction in, one action written as tokens out.
 
-What it does with them is as in ``OpenVLAForActionPrediction.predict_action`` (``prismatic/extern/hf/modeling_prismatic.py``) and
-``experiments/robot/openvla_utils.py`` of openvla/openvla: the prompt with the task in lower case, the empty token 29871 before the
-answer, as many new tokens as the data set has action dimensions, greedily; then tokens to intervals, intervals to -1..1, and the data
-set's statistics. Two things are stricter. The reference takes the last tokens of whatever came, prompt included, and reads any word as
-the nearest end of the scale; here too few tokens, or a word that is no action, is an error. And it picks a data set's statistics if
-there is only one, here too; of several, one has to be named, and its width, mask and ranges have to suit the convention stated.
+What it does with them is as in ``OpenVLAForActionPrediction.predict_action``
+(``prismatic/extern/hf/modeling_prismatic.py``) and ``experiments/robot/openvla_utils.py`` of openvla/openvla:
+the prompt with the task in lower case, the empty token 29871 before the answer, as many new tokens as the
+data set has action dimensions, greedily; then tokens to intervals, intervals to -1..1, and the data set's
+statistics. Two things are stricter. The reference takes the last tokens of whatever came, prompt included,
+and reads any word as the nearest end of the scale; here too few tokens, or a word that is no action, is an
+error. And it picks a data set's statistics if there is only one, here too; of several, one has to be named,
+and its width, mask and ranges have to suit the convention stated.
 
-Other forms of OpenVLA (OFT's chunks and continuous heads, FAST tokens) are other models; serve them, and use kind ``vla-eval``.
+Other forms of OpenVLA (OFT's chunks and continuous heads, FAST tokens) are other models; serve them, and use
+kind ``vla-eval``.
 """
 
 from __future__ import annotations
@@ -38,7 +41,18 @@ EMPTY_TOKEN = 29871
 CROPPED_AREA = 0.9
 """Of a frame, where training cropped at random (``crop_and_resize`` in ``openvla_utils.py``)."""
 FIELDS = (
-    *("model", "adapter", "trust_remote_code", "dtype", "device", "statistics", "unnorm_key", "camera", "prompt", "prompt_text"),
+    *(
+        "model",
+        "adapter",
+        "trust_remote_code",
+        "dtype",
+        "device",
+        "statistics",
+        "unnorm_key",
+        "camera",
+        "prompt",
+        "prompt_text",
+    ),
     *("vocabulary", "append_token", "center_crop", "binarise_gripper", "read_any_token", "accept_doubts"),
 )
 
@@ -66,7 +80,9 @@ class OpenvlaSpec:
 
     def __post_init__(self) -> None:
         if "{task}" not in self.prompt:
-            raise UsageError(f"prompt {self.prompt!r:.80} has no {{task}} for the instruction; write it like {PROMPT!r}")
+            raise UsageError(
+                f"prompt {self.prompt!r:.80} has no {{task}} for the instruction; write it like {PROMPT!r}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -89,7 +105,9 @@ class OpenvlaPolicy:
 
     inpaints = False
 
-    def __init__(self, *, interface: Interface, spec: OpenvlaSpec, model: Any, processor: Any, stamp: Mapping[str, Any]) -> None:
+    def __init__(
+        self, *, interface: Interface, spec: OpenvlaSpec, model: Any, processor: Any, stamp: Mapping[str, Any]
+    ) -> None:
         """Take a model that is loaded.
 
         Args:
@@ -105,20 +123,31 @@ class OpenvlaPolicy:
         self.action_spec, self.state_spec = interface.action_spec, interface.state_spec
         self.cameras, self.image_size, self.chunk = interface.cameras, interface.image_size, interface.chunk
         self.executor, self.envs = interface.executor, interface.envs
-        self._interface, self._spec, self._model, self._processor, self._stamp = interface, spec, model, processor, dict(stamp)
+        self._interface, self._spec, self._model, self._processor, self._stamp = (
+            interface,
+            spec,
+            model,
+            processor,
+            dict(stamp),
+        )
         self._translation = Translation.of(interface, server=NAME)
         size = int(processor.tokenizer.vocab_size)
         if size != spec.tokens.vocabulary and not spec.vocabulary_is_said:
             raise ConventionError(
-                f"action tokens are counted down from {spec.tokens.vocabulary}, and the tokenizer has {size} words: every action would be off by "
-                f"{abs(size - spec.tokens.vocabulary)} of 255 steps; set vocabulary in the policy file to what training used"
+                f"action tokens are counted down from {spec.tokens.vocabulary}, and the tokenizer has {size}"
+                f" words: every action would be off by {abs(size - spec.tokens.vocabulary)} of 255 steps; set"
+                " vocabulary in the policy file to what training used"
             )
 
-    def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return ``(B, 1, A)`` float32 in action-spec units; see :meth:`predict_asked`."""
         return self.predict_asked(images, state, [Asked()] * len(state))
 
-    def predict_asked(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
+    def predict_asked(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> NDArray[np.float32]:
         """Return ``(B, 1, A)`` float32 in action-spec units.
 
         Raises:
@@ -138,13 +167,20 @@ class OpenvlaPolicy:
     def _one(self, frame: NDArray[np.uint8], state: NDArray[np.float32], asked: Asked) -> NDArray[np.float32]:
         task = self._spec.prompt_text or asked.goal
         if not task:
-            raise UsageError("the policy acts on an instruction and this rollout has none; set prompt_text in the policy file")
-        ids = self._generated(self._spec.prompt.replace("{task}", task.lower()), shown(frame, center_crop=self._spec.center_crop))
+            raise UsageError(
+                "the policy acts on an instruction and this rollout has none; set prompt_text in the policy"
+                " file"
+            )
+        ids = self._generated(
+            self._spec.prompt.replace("{task}", task.lower()),
+            shown(frame, center_crop=self._spec.center_crop),
+        )
         odd = ids[~self._spec.tokens.are_actions(ids)]
         if len(odd) and not self._spec.read_any_token:
             raise DataError(
-                f"{NAME} wrote token {int(odd[0])} ({self._processor.tokenizer.decode([int(odd[0])])!r}), which is no action (those are "
-                f"{self._spec.tokens.vocabulary - self._spec.tokens.bins} to {self._spec.tokens.vocabulary - 1}); is it fine-tuned, the prompt its own?"
+                f"{NAME} wrote token {int(odd[0])} ({self._processor.tokenizer.decode([int(odd[0])])!r}),"
+                f" which is no action (those are {self._spec.tokens.vocabulary - self._spec.tokens.bins} to"
+                f" {self._spec.tokens.vocabulary - 1}); is it fine-tuned, the prompt its own?"
             )
         actions = self._spec.statistics.unnormalise(self._spec.tokens.decode(ids))
         if self._spec.binarise_gripper:
@@ -155,7 +191,9 @@ class OpenvlaPolicy:
         """Return the new tokens, exactly one for each dimension."""
         import torch
 
-        inputs = self._processor(text=prompt, images=frame, return_tensors="pt").to(self._model.device, self._model.dtype)
+        inputs = self._processor(text=prompt, images=frame, return_tensors="pt").to(
+            self._model.device, self._model.dtype
+        )
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         appended = self._spec.append_token
         if appended is not None and int(ids[0, -1]) != appended:
@@ -166,21 +204,27 @@ class OpenvlaPolicy:
             found = self._model.generate(**inputs, max_new_tokens=wanted, do_sample=False)
         new: NDArray[np.int64] = found[0, ids.shape[1] :].cpu().numpy().astype(np.int64)
         if len(new) != wanted:
-            raise DataError(f"{NAME} wrote {len(new)} tokens where {wanted} make an action, and stopped; is it fine-tuned, the prompt its own?")
+            raise DataError(
+                f"{NAME} wrote {len(new)} tokens where {wanted} make an action, and stopped; is it"
+                " fine-tuned, the prompt its own?"
+            )
         return new
 
 
 def shown(frame: NDArray[np.uint8], *, center_crop: bool) -> Image.Image:
     """Return a frame as the processor gets it, ``(H, W, 3)`` uint8, its middle 90 % by area enlarged again where training cropped.
 
-    The reference enlarges with TensorFlow's bilinear filter, this with Pillow's; how far the two are apart was not measured.
+    The reference enlarges with TensorFlow's bilinear filter, this with Pillow's; how far the two are apart
+    was not measured.
     """
     image = Image.fromarray(np.ascontiguousarray(frame))
     if not center_crop:
         return image
     width, height = image.size
     left, top = (0.5 * side * (1.0 - CROPPED_AREA**0.5) for side in (width, height))
-    return image.resize((width, height), Image.Resampling.BILINEAR, box=(left, top, width - left, height - top))
+    return image.resize(
+        (width, height), Image.Resampling.BILINEAR, box=(left, top, width - left, height - top)
+    )
 
 
 def binarised(actions: NDArray[np.float64], spec: ActionSpec) -> NDArray[np.float64]:
@@ -191,7 +235,10 @@ def binarised(actions: NDArray[np.float64], spec: ActionSpec) -> NDArray[np.floa
     """
     grippers = np.array([d.is_gripper and d.unit is Unit.FRACTION for d in spec.dimensions])
     if not grippers.any():
-        raise ConventionError(f"binarise_gripper needs a gripper that counts from 0 to 1 (unit fraction), and the policy's actions are {list(spec.names)}")
+        raise ConventionError(
+            "binarise_gripper needs a gripper that counts from 0 to 1 (unit fraction), and the policy's"
+            f" actions are {list(spec.names)}"
+        )
     return np.where(grippers, (actions >= 0.5).astype(np.float64), actions)
 
 
@@ -204,7 +251,9 @@ def read_interface(file: PolicyFile) -> Interface:
     file.require_known(FIELDS)
     interface = file.interface((file.text("camera"),))
     if interface.chunk != 1:
-        raise UsageError(f"{file.path}: chunk is {interface.chunk}, and OpenVLA writes one action at a time; set it to 1")
+        raise UsageError(
+            f"{file.path}: chunk is {interface.chunk}, and OpenVLA writes one action at a time; set it to 1"
+        )
     return interface
 
 
@@ -217,7 +266,9 @@ def read_load(file: PolicyFile) -> LoadSpec:
     model, runs_code = file.local_path("model"), file.flag("trust_remote_code", False)
     if runs_code:
         instead = "serve the model from its own environment (kind vla-eval)"
-        require_allowed("trust_remote_code", what=f"the code in {model} to run", by=file.path, instead=instead)
+        require_allowed(
+            "trust_remote_code", what=f"the code in {model} to run", by=file.path, instead=instead
+        )
     return LoadSpec(
         model=model,
         adapter=file.local_path("adapter") if "adapter" in file.data else None,
@@ -242,11 +293,16 @@ def read_spec(file: PolicyFile, interface: Interface, weights: LoadSpec) -> Open
     for doubt in doubts(statistics, interface.their_action_spec):
         if doubt.code not in accepted:
             remedy = "correct unnorm_key or action_spec" if doubt.is_certain else "look at how it was trained"
-            raise ConventionError(f'{path}: {doubt.sentence}; {remedy}, or add "{doubt.code}" to accept_doubts in the policy file')
+            raise ConventionError(
+                f'{path}: {doubt.sentence}; {remedy}, or add "{doubt.code}" to accept_doubts in the policy'
+                " file"
+            )
     is_said = "vocabulary" in file.data
     return OpenvlaSpec(
         statistics=statistics,
-        tokens=ActionTokens(vocabulary=file.whole("vocabulary", low=256) if is_said else _vocabulary(config, weights.model)),
+        tokens=ActionTokens(
+            vocabulary=file.whole("vocabulary", low=256) if is_said else _vocabulary(config, weights.model)
+        ),
         vocabulary_is_said=is_said,
         prompt=file.text("prompt", PROMPT),
         prompt_text=file.text("prompt_text", ""),
@@ -267,7 +323,13 @@ def open_openvla(file: PolicyFile) -> OpenvlaPolicy:
     weights.require_safe()
     spec = read_spec(file, interface, weights)
     model, processor = load(weights)
-    return OpenvlaPolicy(interface=interface, spec=spec, model=model, processor=processor, stamp=_stamp(interface, spec, weights))
+    return OpenvlaPolicy(
+        interface=interface,
+        spec=spec,
+        model=model,
+        processor=processor,
+        stamp=_stamp(interface, spec, weights),
+    )
 
 
 def stamp_openvla(file: PolicyFile) -> dict[str, Any]:
@@ -282,7 +344,12 @@ def stamp_openvla(file: PolicyFile) -> dict[str, Any]:
 
 
 def _stamp(interface: Interface, spec: OpenvlaSpec, weights: LoadSpec) -> dict[str, Any]:
-    return {"bridge": "openvla", "weights": weights.stamp(), **spec.to_json(), "interface": interface.to_json()}
+    return {
+        "bridge": "openvla",
+        "weights": weights.stamp(),
+        **spec.to_json(),
+        "interface": interface.to_json(),
+    }
 
 
 def _append_token(file: PolicyFile, default: int | None) -> int | None:
@@ -308,7 +375,13 @@ def statistics_file(file: PolicyFile, weights: LoadSpec) -> Path:
 def _vocabulary(config: Mapping[str, Any], model: Path) -> int:
     """Return the vocabulary as the reference counts it: rows of the embedding, less those that pad it."""
     text = config.get("text_config", config)
-    size, padding = text.get("vocab_size") if isinstance(text, Mapping) else None, config.get("pad_to_multiple_of", 0)
+    size, padding = (
+        text.get("vocab_size") if isinstance(text, Mapping) else None,
+        config.get("pad_to_multiple_of", 0),
+    )
     if not isinstance(size, int) or not isinstance(padding, int):
-        raise DataError(f"{model}: config.json does not say how many words the language model has; set vocabulary in the policy file")
+        raise DataError(
+            f"{model}: config.json does not say how many words the language model has; set vocabulary in the"
+            " policy file"
+        )
     return size - padding

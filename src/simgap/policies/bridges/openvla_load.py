@@ -1,9 +1,11 @@
 """Loading a vision-language model from a folder with transformers, and a LoRA adapter onto it with PEFT.
 
-Nothing is downloaded, no pickle is opened, and no code that came with a checkpoint runs unless that was asked for. The released OpenVLA
-checkpoints need exactly that: their ``config.json`` names classes in ``auto_map``, and that code was written for transformers 4.40.1 and
-timm below 1 (``prismatic/extern/hf/modeling_prismatic.py`` in openvla/openvla). Where it does not run in this environment, serve the
-checkpoint from its own with vla-eval's ``model_servers/openvla.py``, and use a policy file of kind ``vla-eval``.
+Nothing is downloaded, no pickle is opened, and no code that came with a checkpoint runs unless that was asked
+for. The released OpenVLA checkpoints need exactly that: their ``config.json`` names classes in ``auto_map``,
+and that code was written for transformers 4.40.1 and timm below 1
+(``prismatic/extern/hf/modeling_prismatic.py`` in openvla/openvla). Where it does not run in this environment,
+serve the checkpoint from its own with vla-eval's ``model_servers/openvla.py``, and use a policy file of kind
+``vla-eval``.
 """
 
 from __future__ import annotations
@@ -63,17 +65,24 @@ class LoadSpec:
         """
         for folder, what in ((self.model, "model"), (self.adapter, "adapter")):
             if folder is not None and not folder.is_dir():
-                raise UsageError(f"{what} {str(folder)!r} is no folder here, and nothing is downloaded; fetch it first and give its folder")
+                raise UsageError(
+                    f"{what} {str(folder)!r} is no folder here, and nothing is downloaded; fetch it first and"
+                    " give its folder"
+                )
         if not any(self.model.glob("*.safetensors")):
             raise DataError(
-                f"{self.model} holds no safetensors; weights in pickles (.bin, .pt) can run code and are not opened: convert them with save_pretrained"
+                f"{self.model} holds no safetensors; weights in pickles (.bin, .pt) can run code and are not"
+                " opened: convert them with save_pretrained"
             )
         if self.adapter is not None and not (self.adapter / ADAPTER).is_file():
-            raise DataError(f"{self.adapter} has no {ADAPTER}; adapters in pickles can run code and are not opened: save it again with save_pretrained")
+            raise DataError(
+                f"{self.adapter} has no {ADAPTER}; adapters in pickles can run code and are not opened: save"
+                " it again with save_pretrained"
+            )
         if "auto_map" in self.config and not self.trust_remote_code:
             raise UsageError(
-                f"{self.model} brings its own code (auto_map in {CONFIG}); read that code, then set trust_remote_code to true and give the command {FLAG}, "
-                "or serve it elsewhere"
+                f"{self.model} brings its own code (auto_map in {CONFIG}); read that code, then set"
+                f" trust_remote_code to true and give the command {FLAG}, or serve it elsewhere"
             )
         self._require_no_imports()
 
@@ -85,14 +94,24 @@ class LoadSpec:
             DataError: a config that cannot be read.
         """
         for named in _kernels(self.config):
-            require_allowed(named, what="code to fetch (attn_implementation)", by=self.model / CONFIG, instead="remove it: eager is the default")
+            require_allowed(
+                named,
+                what="code to fetch (attn_implementation)",
+                by=self.model / CONFIG,
+                instead="remove it: eager is the default",
+            )
         if self.adapter is None:
             return
         file = self.adapter / ADAPTER_CONFIG
         data = read_json(file) if file.is_file() else {}
         if isinstance(data, dict) and data.get("megatron_config"):
             named = str(data.get("megatron_core", "megatron.core"))
-            require_allowed(named, what="a module to import (megatron_core)", by=file, instead="remove megatron_config, which no policy here needs")
+            require_allowed(
+                named,
+                what="a module to import (megatron_core)",
+                by=file,
+                instead="remove megatron_config, which no policy here needs",
+            )
 
     def stamp(self) -> dict[str, Any]:
         """Return hashes of every file of weights, configuration and code, and how they are run."""
@@ -108,7 +127,8 @@ def load(spec: LoadSpec) -> tuple[Any, Any]:
     """Return the model, with its adapter merged, and its processor.
 
     Raises:
-        MachineError: transformers or PEFT, or something that the checkpoint's own code needs, is not installed.
+        MachineError: transformers or PEFT, or something that the checkpoint's own code needs, is not
+            installed.
         UsageError: see :meth:`LoadSpec.require_safe`.
         DataError: the folder cannot be loaded, or the adapter is not for this model.
     """
@@ -121,13 +141,29 @@ def load(spec: LoadSpec) -> tuple[Any, Any]:
     try:
         processor = transformers.AutoProcessor.from_pretrained(spec.model, **options)
         model, found = _model_class(transformers, spec).from_pretrained(
-            spec.model, use_safetensors=True, dtype=getattr(torch, spec.dtype), output_loading_info=True, **options
+            spec.model,
+            use_safetensors=True,
+            dtype=getattr(torch, spec.dtype),
+            output_loading_info=True,
+            **options,
         )
     except ImportError as error:
-        raise MachineError(f"{spec.model} needs what is not installed ({_line(error)}); install that, or serve the model from its own environment") from error
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
+        raise MachineError(
+            f"{spec.model} needs what is not installed ({_line(error)}); install that, or serve the model"
+            " from its own environment"
+        ) from error
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        NotImplementedError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise DataError(
-            f"{spec.model} cannot be loaded by transformers {transformers.__version__} ({_line(error)}); serve it from its own environment"
+            f"{spec.model} cannot be loaded by transformers {transformers.__version__} ({_line(error)});"
+            " serve it from its own environment"
         ) from error
     _require_whole(spec.model, found)
     if spec.adapter is not None:
@@ -143,7 +179,10 @@ def _require_whole(folder: Path, found: Mapping[str, Any]) -> None:
     """
     lacking = sorted(map(str, [*found.get("missing_keys", ()), *found.get("mismatched_keys", ())]))
     if lacking:
-        raise DataError(f"{folder} lacks {len(lacking)} weights of its model, {lacking[0]!r:.80} first; transformers would make them up: copy the model again")
+        raise DataError(
+            f"{folder} lacks {len(lacking)} weights of its model, {lacking[0]!r:.80} first; transformers"
+            " would make them up: copy the model again"
+        )
 
 
 def _merged(model: Any, adapter: Path) -> Any:
@@ -158,13 +197,18 @@ def _merged(model: Any, adapter: Path) -> Any:
     try:
         adapted = peft.PeftModel.from_pretrained(model, adapter, is_trainable=False, local_files_only=True)
     except (ValueError, RuntimeError, OSError, KeyError, TypeError) as error:
-        raise DataError(f"{adapter} is no adapter for this model ({_line(error)}); give the model it was trained on") from error
+        raise DataError(
+            f"{adapter} is no adapter for this model ({_line(error)}); give the model it was trained on"
+        ) from error
     with safe_open(adapter / ADAPTER, framework="pt") as stored:
         given = set(stored.keys())
     placed = set(peft.get_peft_model_state_dict(adapted))
     if given != placed:
         odd = sorted(given ^ placed)
-        raise DataError(f"{adapter} and the model differ in {len(odd)} adapter weights, {odd[0]!r} first; give the model it was trained on")
+        raise DataError(
+            f"{adapter} and the model differ in {len(odd)} adapter weights, {odd[0]!r} first; give the model"
+            " it was trained on"
+        )
     return adapted.merge_and_unload(safe_merge=True)
 
 
@@ -183,7 +227,11 @@ def _kernels(config: Any) -> Iterator[str]:
     if isinstance(config, Mapping):
         for name, value in config.items():
             if str(name).strip("_").removesuffix("_internal").endswith("_implementation"):
-                yield from (v for v in (value.values() if isinstance(value, Mapping) else [value]) if isinstance(v, str) and "/" in v)
+                yield from (
+                    v
+                    for v in (value.values() if isinstance(value, Mapping) else [value])
+                    if isinstance(v, str) and "/" in v
+                )
             else:
                 yield from _kernels(value)
     elif isinstance(config, list):
@@ -206,11 +254,17 @@ def _peft() -> ModuleType:
 
 
 def _not_installed(name: str) -> MachineError:
-    return MachineError(f"a policy of kind 'openvla' is loaded with {name}, which is not installed; pip install 'simgap[vla]'")
+    return MachineError(
+        f"a policy of kind 'openvla' is loaded with {name}, which is not installed; pip install 'simgap[vla]'"
+    )
 
 
 def _folder_hash(folder: Path) -> str:
-    kept = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".json", ".py", ".model", ".txt") and p.is_file())
+    kept = sorted(
+        p
+        for p in folder.iterdir()
+        if p.suffix in (".safetensors", ".json", ".py", ".model", ".txt") and p.is_file()
+    )
     return content_hash({p.name: _file_hash(p, p.stat().st_size, p.stat().st_mtime_ns) for p in kept})
 
 

@@ -1,14 +1,16 @@
 """The statistics that turn OpenVLA's normalised actions into a robot's: which set, which dimensions, and what cannot be right.
 
-``dataset_statistics.json`` beside a fine-tuned checkpoint, and ``norm_stats`` in the ``config.json`` of a released one, hold for every
-data set ``action: {q01, q99, mask, ...}``. As read in ``prismatic/extern/hf/modeling_prismatic.py`` (openvla/openvla)::
+``dataset_statistics.json`` beside a fine-tuned checkpoint, and ``norm_stats`` in the ``config.json`` of a
+released one, hold for every data set ``action: {q01, q99, mask, ...}``. As read in
+``prismatic/extern/hf/modeling_prismatic.py`` (openvla/openvla)::
 
     action = 0.5 * (normalised + 1) * (q99 - q01) + q01     where mask (all, if the set has none)
     action = normalised                                     elsewhere
 
-The gripper is the dimension that is not scaled: the data loader has already made it 0 closed, 1 open for every data set
-(``experiments/robot/robot_utils.py``). LIBERO wants -1 open, +1 closed, so its evaluation turns it around; here that is a conversion
-between two conventions (``fraction`` that opens high to ``normalised`` that opens low), never a sign in a loop.
+The gripper is the dimension that is not scaled: the data loader has already made it 0 closed, 1 open for
+every data set (``experiments/robot/robot_utils.py``). LIBERO wants -1 open, +1 closed, so its evaluation
+turns it around; here that is a conversion between two conventions (``fraction`` that opens high to
+``normalised`` that opens low), never a sign in a loop.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class ActionStatistics:
         """Return normalised actions, ``(..., A)``, not clipped; a dimension without a range becomes 0."""
         values = np.asarray(actions, dtype=np.float64)
         width = np.where(self.high > self.low, self.high - self.low, 1.0)
-        return np.where(self.mask, np.where(self.high > self.low, 2.0 * (values - self.low) / width - 1.0, 0.0), values)
+        return np.where(
+            self.mask, np.where(self.high > self.low, 2.0 * (values - self.low) / width - 1.0, 0.0), values
+        )
 
     @property
     def hash(self) -> str:
@@ -83,10 +87,13 @@ def read_action_statistics(path: Path, unnorm_key: str | None) -> ActionStatisti
     """
     blocks = {b.group: b for b in read_statistics(path) if b.key == KEY}
     if not blocks:
-        raise DataError(f"{path} holds no statistics of actions; expected data set -> action -> q01, q99 and mask")
+        raise DataError(
+            f"{path} holds no statistics of actions; expected data set -> action -> q01, q99 and mask"
+        )
     if unnorm_key is None and len(blocks) > 1:
         raise UsageError(
-            f"{path} has statistics of {len(blocks)} data sets, and any of them 'runs'; name the one the policy was trained on: {did_you_mean('', blocks)}"
+            f"{path} has statistics of {len(blocks)} data sets, and any of them 'runs'; name the one the"
+            f" policy was trained on: {did_you_mean('', blocks)}"
         )
     key = next(iter(blocks)) if unnorm_key is None else unnorm_key
     if key not in blocks:
@@ -102,12 +109,29 @@ def doubts(statistics: ActionStatistics, spec: ActionSpec) -> tuple[Doubt, ...]:
         spec: what its actions are said to mean.
     """
     if len(statistics.low) != len(spec):
-        told = f"{statistics.unnorm_key!r} has statistics of {len(statistics.low)} action dimensions, the convention names {len(spec)}: {list(spec.names)}"
-        return (Doubt(code="width", sentence=f"{told}; another robot's data set, or another convention", is_certain=True),)
+        told = (
+            f"{statistics.unnorm_key!r} has statistics of {len(statistics.low)} action dimensions, the"
+            f" convention names {len(spec)}: {list(spec.names)}"
+        )
+        return (
+            Doubt(
+                code="width",
+                sentence=f"{told}; another robot's data set, or another convention",
+                is_certain=True,
+            ),
+        )
     found: list[Doubt] = []
     rules: tuple[_Rule, ...] = (_constant, _scaled_gripper, _unscaled_joint, _beyond_limits)
     for k, dimension in enumerate(spec.dimensions):
-        found += [doubt for rule in rules if (doubt := rule(dimension, float(statistics.low[k]), float(statistics.high[k]), bool(statistics.mask[k])))]
+        found += [
+            doubt
+            for rule in rules
+            if (
+                doubt := rule(
+                    dimension, float(statistics.low[k]), float(statistics.high[k]), bool(statistics.mask[k])
+                )
+            )
+        ]
     return tuple(found)
 
 
@@ -118,13 +142,20 @@ def _constant(d: Dimension, low: float, high: float, scaled: bool) -> Doubt | No
     """A range of zero un-normalises everything to one value."""
     if not scaled or high > low or d.high <= d.low:
         return None
-    return Doubt(code="constant", sentence=f"{d.name!r} is {low:g} whatever the policy says: q01 = q99, and the mask scales it", is_certain=True)
+    return Doubt(
+        code="constant",
+        sentence=f"{d.name!r} is {low:g} whatever the policy says: q01 = q99, and the mask scales it",
+        is_certain=True,
+    )
 
 
 def _scaled_gripper(d: Dimension, low: float, high: float, scaled: bool) -> Doubt | None:
     if not (d.is_gripper and scaled):
         return None
-    told = f"the gripper {d.name!r} is scaled like a joint (mask true, {low:g} to {high:g}), which OpenVLA's own training never does"
+    told = (
+        f"the gripper {d.name!r} is scaled like a joint (mask true, {low:g} to {high:g}), which OpenVLA's own"
+        " training never does"
+    )
     return Doubt(code="scaled_gripper", sentence=f"{told}; right only if this one's did", is_certain=False)
 
 
@@ -132,7 +163,10 @@ def _unscaled_joint(d: Dimension, low: float, high: float, scaled: bool) -> Doub
     """Without scaling, tokens reach -1 to 1 of the unit and no further."""
     if scaled or (d.low >= -1.0 - _TINY and d.high <= 1.0 + _TINY):
         return None
-    told = f"{d.name!r} is not scaled (mask false), so it can only be -1 to 1 {d.unit} of {d.low:g} to {d.high:g}"
+    told = (
+        f"{d.name!r} is not scaled (mask false), so it can only be -1 to 1 {d.unit} of {d.low:g} to"
+        f" {d.high:g}"
+    )
     return Doubt(code="unscaled", sentence=told, is_certain=True)
 
 
@@ -144,8 +178,13 @@ def _beyond_limits(d: Dimension, low: float, high: float, scaled: bool) -> Doubt
     slack = FAR * (ends[1] - ends[0])
     if not np.isfinite(slack) or (low >= ends[0] - slack and high <= ends[1] + slack):
         return None
-    told = f"{d.name!r} ran from {low:g} to {high:g} in the data, and {ends[0]:g} to {ends[1]:g} {d.unit} is what it can be told"
-    return Doubt(code="beyond_limits", sentence=f"{told}: another robot's statistics, or another unit", is_certain=True)
+    told = (
+        f"{d.name!r} ran from {low:g} to {high:g} in the data, and {ends[0]:g} to {ends[1]:g} {d.unit} is"
+        " what it can be told"
+    )
+    return Doubt(
+        code="beyond_limits", sentence=f"{told}: another robot's statistics, or another unit", is_certain=True
+    )
 
 
 def _usable(path: Path, block: StatisticsBlock) -> ActionStatistics:
@@ -157,16 +196,25 @@ def _usable(path: Path, block: StatisticsBlock) -> ActionStatistics:
     where = f"{path}: {block.name!r}"
     low, high = block.get("q01"), block.get("q99")
     if low is None or high is None:
-        raise DataError(f"{where} has no q01 and q99 (it has {sorted(block.values)}); OpenVLA scales by quantiles, and min and max are no stand-in")
+        raise DataError(
+            f"{where} has no q01 and q99 (it has {sorted(block.values)}); OpenVLA scales by quantiles, and"
+            " min and max are no stand-in"
+        )
     mask = np.ones(len(low), dtype=bool) if block.mask is None else block.mask
     if not len(low) == len(high) == len(mask):
         raise DataError(
-            f"{where} has {len(low)} numbers of q01, {len(high)} of q99 and {len(mask)} of mask; one each a dimension was expected: compute them again"
+            f"{where} has {len(low)} numbers of q01, {len(high)} of q99 and {len(mask)} of mask; one each a"
+            " dimension was expected: compute them again"
         )
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise DataError(f"{where} holds quantiles that are not finite; compute them again from frames without NaN")
+        raise DataError(
+            f"{where} holds quantiles that are not finite; compute them again from frames without NaN"
+        )
     upside_down = np.flatnonzero(mask & (low > high))
     if len(upside_down):
         k = int(upside_down[0])
-        raise DataError(f"{where} has q01 {low[k]:g} above q99 {high[k]:g} for dimension {k}: the sign of that joint would turn around; compute them again")
+        raise DataError(
+            f"{where} has q01 {low[k]:g} above q99 {high[k]:g} for dimension {k}: the sign of that joint"
+            " would turn around; compute them again"
+        )
     return ActionStatistics(unnorm_key=block.group, low=low, high=high, mask=mask)

@@ -1,8 +1,9 @@
 """Actions as words: OpenVLA writes each dimension as one of the last 256 tokens of its vocabulary.
 
-As read in ``prismatic/vla/action_tokenizer.py`` and ``prismatic/extern/hf/modeling_prismatic.py`` (openvla/openvla): 256 edges,
-``linspace(-1, 1, 256)``, bound 255 intervals; a value in the i-th interval, counted from 1, is token ``vocabulary - i``, and a token is
-read as the middle of its interval. The value 1 lies beyond the last edge, gets token ``vocabulary - 256`` and is read as the last middle.
+As read in ``prismatic/vla/action_tokenizer.py`` and ``prismatic/extern/hf/modeling_prismatic.py``
+(openvla/openvla): 256 edges, ``linspace(-1, 1, 256)``, bound 255 intervals; a value in the i-th interval,
+counted from 1, is token ``vocabulary - i``, and a token is read as the middle of its interval. The value 1
+lies beyond the last edge, gets token ``vocabulary - 256`` and is read as the last middle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class ActionTokens:
 
     def __post_init__(self) -> None:
         if self.bins < 2 or self.vocabulary < self.bins:
-            raise UsageError(f"{self.bins} action tokens do not fit a vocabulary of {self.vocabulary}; correct vocabulary")
+            raise UsageError(
+                f"{self.bins} action tokens do not fit a vocabulary of {self.vocabulary}; correct vocabulary"
+            )
 
     @property
     def edges(self) -> NDArray[np.float64]:
@@ -39,7 +42,11 @@ class ActionTokens:
 
     def encode(self, actions: ArrayLike) -> NDArray[np.int64]:
         """Return token ids of normalised actions; values beyond -1 and 1 are clipped, as in training."""
-        return np.asarray(self.vocabulary - np.digitize(np.clip(np.asarray(actions, dtype=np.float64), -1.0, 1.0), self.edges), dtype=np.int64)
+        return np.asarray(
+            self.vocabulary
+            - np.digitize(np.clip(np.asarray(actions, dtype=np.float64), -1.0, 1.0), self.edges),
+            dtype=np.int64,
+        )
 
     def decode(self, ids: ArrayLike) -> NDArray[np.float64]:
         """Return normalised actions of token ids. As in OpenVLA, any other token is read as the nearest end; see :meth:`are_actions`."""

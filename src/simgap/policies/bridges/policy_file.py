@@ -1,7 +1,8 @@
 """The policy file: a small JSON file that stands for a policy which runs elsewhere, wherever a checkpoint folder is expected.
 
-Its ``kind`` says who speaks (:data:`simgap.policies.bridges.open.KINDS`); every other field is said outright, and a field that
-nobody reads is an error: a misspelt map would otherwise be a policy that looks at the wrong camera.
+Its ``kind`` says who speaks (:data:`simgap.policies.bridges.open.KINDS`); every other field is said outright,
+and a field that nobody reads is an error: a misspelt map would otherwise be a policy that looks at the wrong
+camera.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class PolicyFile:
         known = {*COMMON, *own}
         for name in self.data:
             if name not in known:
-                raise UsageError(f"{self.path}: unknown field {name!r:.80} for kind {self.kind!r}; {did_you_mean(name, known)}")
+                raise UsageError(
+                    f"{self.path}: unknown field {name!r:.80} for kind {self.kind!r};"
+                    f" {did_you_mean(name, known)}"
+                )
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a field of text; without a default it has to be there.
@@ -100,7 +104,9 @@ class PolicyFile:
         """
         value = self.data.get(name)
         if not isinstance(value, dict) or not value:
-            raise self._wrong(name, 'an object with at least one entry, such as {"front": "observation/image"}', value)
+            raise self._wrong(
+                name, 'an object with at least one entry, such as {"front": "observation/image"}', value
+            )
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -126,7 +132,10 @@ class PolicyFile:
         try:
             return self.folder / Path(text).expanduser()
         except RuntimeError as error:  # ~somebody who is not here
-            raise UsageError(f"{self.path}: field {name!r} is {text!r:.80}, whose home folder is not known; write the path out") from error
+            raise UsageError(
+                f"{self.path}: field {name!r} is {text!r:.80}, whose home folder is not known; write the"
+                " path out"
+            ) from error
 
     def interface(self, cameras: tuple[str, ...]) -> Interface:
         """Return the conventions of both sides.
@@ -144,8 +153,14 @@ class PolicyFile:
         if made is not None:
             absent = [c for c in cameras if c not in made.cameras]
             if absent:
-                raise UsageError(f"{self.path}: env {env} has no camera {absent[0]!r}; {did_you_mean(absent[0], made.cameras)}")
-        their_action, their_state = (self._spec(name, None if made is None else getattr(made, name)) for name in ("action_spec", "state_spec"))
+                raise UsageError(
+                    f"{self.path}: env {env} has no camera {absent[0]!r};"
+                    f" {did_you_mean(absent[0], made.cameras)}"
+                )
+        their_action, their_state = (
+            self._spec(name, None if made is None else getattr(made, name))
+            for name in ("action_spec", "state_spec")
+        )
         default = str(ExecutorSpec(mode=Mode.WHOLE_CHUNK if chunk > 1 else Mode.LATEST))
         return Interface(
             action_spec=their_action if made is None else made.action_spec,
@@ -164,18 +179,31 @@ class PolicyFile:
         if value is None and default is not None:
             return default
         if not isinstance(value, dict):
-            raise self._wrong(name, "a convention (rate_hz and dimensions), or the field env with a name whose conventions the policy speaks", value)
+            raise self._wrong(
+                name,
+                "a convention (rate_hz and dimensions), or the field env with a name whose conventions the"
+                " policy speaks",
+                value,
+            )
         try:
             found = VectorSpec.from_json(value)
         except ConventionError as error:
             raise ConventionError(f"{self.path}: {name}: {error}") from error
         if not (math.isfinite(found.rate_hz) and found.rate_hz > 0):
-            raise ConventionError(f"{self.path}: {name} has a rate of {found.rate_hz} Hz; expected a finite number above 0")
+            raise ConventionError(
+                f"{self.path}: {name} has a rate of {found.rate_hz} Hz; expected a finite number above 0"
+            )
         if not len(found) or len(set(found.names)) < len(found):
-            raise ConventionError(f"{self.path}: {name} has dimensions {list(found.names)!s:.200}; expected at least one, and each name once")
+            raise ConventionError(
+                f"{self.path}: {name} has dimensions {list(found.names)!s:.200}; expected at least one, and"
+                " each name once"
+            )
         for d in found.dimensions:
             if not (math.isfinite(d.low) and math.isfinite(d.high) and d.low < d.high):
-                raise ConventionError(f"{self.path}: {name}: {d.name!r:.80} goes from {d.low} to {d.high}; expected finite limits, the lower first")
+                raise ConventionError(
+                    f"{self.path}: {name}: {d.name!r:.80} goes from {d.low} to {d.high}; expected finite"
+                    " limits, the lower first"
+                )
         return found
 
     def _wrong(self, name: str, expected: str, value: Any) -> UsageError:
@@ -230,7 +258,10 @@ def read_policy_file(path: Path, kinds: Collection[str]) -> PolicyFile:
     """
     data = read_json(path, limit_bytes=LIMIT_BYTES, unique_keys=True)
     if not isinstance(data, dict) or "kind" not in data:
-        raise DataError(f'{path} is no policy file; expected a JSON object such as {{"kind": "openpi", "url": "ws://localhost:8000"}}')
+        raise DataError(
+            f'{path} is no policy file; expected a JSON object such as {{"kind": "openpi", "url":'
+            ' "ws://localhost:8000"}'
+        )
     if data.get("schema", SCHEMA) != SCHEMA:
         raise UsageError(f"{path} has schema {data['schema']!r:.40}, this version reads {SCHEMA}")
     kind = str(data["kind"])

@@ -58,7 +58,9 @@ class MessageMap:
         """Our names of the cameras that are sent."""
         return tuple(camera for camera, _ in self.images)
 
-    def message(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float64], goal: str | None) -> dict[str, Any]:
+    def message(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float64], goal: str | None
+    ) -> dict[str, Any]:
         """Return one observation as the server wants it.
 
         Args:
@@ -78,7 +80,10 @@ class MessageMap:
         if self.prompt is not None:
             text = self.prompt_text or goal
             if not text:
-                raise UsageError("the server reads an instruction and this rollout has none; set prompt_text in the policy file")
+                raise UsageError(
+                    "the server reads an instruction and this rollout has none; set prompt_text in the policy"
+                    " file"
+                )
             put(sent, self.prompt, text)
         return sent
 
@@ -91,10 +96,15 @@ def read_map(file: PolicyFile) -> MessageMap:
     """
     layout = file.text("image_layout", "HWC")
     if layout not in _LAYOUTS:
-        raise UsageError(f"{file.path}: image_layout is {layout!r}; expected HWC (height, width, channel) or CHW")
+        raise UsageError(
+            f"{file.path}: image_layout is {layout!r}; expected HWC (height, width, channel) or CHW"
+        )
     for name in ("state", "prompt"):
         if name not in file.data:
-            raise UsageError(f"{file.path}: field {name!r} is missing; expected the server's key for it, or null for a policy that reads none")
+            raise UsageError(
+                f"{file.path}: field {name!r} is missing; expected the server's key for it, or null for a"
+                " policy that reads none"
+            )
     found = MessageMap(
         images=tuple((camera, _where(file, "images", key)) for camera, key in file.mapping("images").items()),
         layout=layout,
@@ -106,7 +116,9 @@ def read_map(file: PolicyFile) -> MessageMap:
     entries = [where for _, where in found.images] + [w for w in (found.state, found.prompt) if w is not None]
     for i, entry in enumerate(entries):
         if any(entry[: len(other)] == other or other[: len(entry)] == entry for other in entries[:i]):
-            raise UsageError(f"{file.path}: two of ours go to the server's entry {'/'.join(entry)!r}; give each its own")
+            raise UsageError(
+                f"{file.path}: two of ours go to the server's entry {'/'.join(entry)!r}; give each its own"
+            )
     return found
 
 
@@ -119,7 +131,10 @@ def _where(file: PolicyFile, name: str, value: Any) -> Where:
     """Return a path of keys: a text is one key, whatever is in it; a list goes inwards."""
     keys = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
     if not keys or not all(isinstance(k, str) and k for k in keys):
-        raise UsageError(f'{file.path}: {name} has the key {value!r:.60}; expected text such as "observation/image", or a list that goes inwards')
+        raise UsageError(
+            f'{file.path}: {name} has the key {value!r:.60}; expected text such as "observation/image", or a'
+            " list that goes inwards"
+        )
     return keys
 
 
@@ -137,22 +152,30 @@ class Translation:
         """Return the translation between two sides.
 
         Raises:
-            ConventionError: something would be lost or guessed; or actions that count from the start of a chunk would reach an
-                executor, which reads the entries of several chunks and knows no start.
+            ConventionError: something would be lost or guessed; or actions that count from the start of a
+                chunk would reach an executor, which reads the entries of several chunks and knows no start.
         """
         ours, theirs = interface.action_spec, interface.their_action_spec
         relative = [d.name for d in ours.dimensions if d.reference is Reference.CHUNK_DELTA]
         if relative:
             raise ConventionError(
-                f"{server} sends {relative} against the state at the start of the chunk, which an executor cannot know; "
-                "name the env (its actions are absolute) beside action_spec in the policy file, and they are converted"
+                f"{server} sends {relative} against the state at the start of the chunk, which an executor"
+                " cannot know; name the env (its actions are absolute) beside action_spec in the policy"
+                " file, and they are converted"
             )
         action = Conversion.between(theirs, ours)
         start = None
         if action.needs_state:
-            absolute = VectorSpec(dimensions=tuple(replace(d, reference=Reference.ABSOLUTE) for d in theirs.dimensions), rate_hz=theirs.rate_hz)
+            absolute = VectorSpec(
+                dimensions=tuple(replace(d, reference=Reference.ABSOLUTE) for d in theirs.dimensions),
+                rate_hz=theirs.rate_hz,
+            )
             start = Conversion.between(interface.state_spec, absolute)
-        return cls(state=Conversion.between(interface.state_spec, interface.their_state_spec), action=action, start=start)
+        return cls(
+            state=Conversion.between(interface.state_spec, interface.their_state_spec),
+            action=action,
+            start=start,
+        )
 
     def to_them(self, state: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return our state, ``(S,)``, as the server reads it."""
@@ -171,7 +194,10 @@ class Translation:
         if not np.isfinite(sent).all():
             step, dimension = np.argwhere(~np.isfinite(sent))[0]
             name, value = self.action.map.target[dimension], converted[step, dimension]
-            raise PolicyFault(f"the policy sends {value} for {name!r} at step {step} of a chunk, which no float32 holds; such a policy must not drive anything")
+            raise PolicyFault(
+                f"the policy sends {value} for {name!r} at step {step} of a chunk, which no float32 holds;"
+                " such a policy must not drive anything"
+            )
         return sent
 
 
@@ -196,7 +222,9 @@ class CallLog:
         return float(np.quantile([c.round_trip_s for c in self.calls], share)) if self.calls else None
 
 
-def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, server: str) -> NDArray[np.float64]:
+def checked_actions(
+    reply: Any, where: Where, *, chunk: int, spec: VectorSpec, server: str
+) -> NDArray[np.float64]:
     """Return the chunk in a reply, ``(H, A)`` float64.
 
     Args:
@@ -215,33 +243,45 @@ def checked_actions(reply: Any, where: Where, *, chunk: int, spec: VectorSpec, s
     for key in where:
         if not isinstance(found, Mapping) or key not in found:
             held = sorted(map(str, found)) if isinstance(found, Mapping) else f"a {type(found).__name__}"
-            raise DataError(f"{server} sent no entry {'/'.join(where)!r} (it sent {held!s:.200}); correct actions in the policy file")
+            raise DataError(
+                f"{server} sent no entry {'/'.join(where)!r} (it sent {held!s:.200}); correct actions in the"
+                " policy file"
+            )
         found = found[key]
     try:
         actions = np.asarray(found)
     except ValueError as error:
-        raise DataError(f"{server} sent actions that are no array ({error}); expected {chunk} rows of {len(spec)} numbers") from error
+        raise DataError(
+            f"{server} sent actions that are no array ({error}); expected {chunk} rows of {len(spec)} numbers"
+        ) from error
     if actions.dtype.kind not in NUMBERS or actions.dtype.kind == "b":
         raise DataError(f"{server} sent actions of dtype {actions.dtype}; expected numbers")
     if chunk == 1 and actions.ndim == 1:
         actions = actions[None]
     if actions.shape != (chunk, len(spec)):
         raise ConventionError(
-            f"{server} sent actions of shape {actions.shape}, the policy file says {(chunk, len(spec))}: {chunk} steps of {list(spec.names)}; "
-            "correct chunk or action_spec, or serve another policy"
+            f"{server} sent actions of shape {actions.shape}, the policy file says {(chunk, len(spec))}:"
+            f" {chunk} steps of {list(spec.names)}; correct chunk or action_spec, or serve another policy"
         )
     values = actions.astype(np.float64)
-    sendable = np.abs(values) <= np.finfo(np.float32).max  # false for NaN, and for what becomes infinite on its way to the motors
+    # false for NaN, and for what becomes infinite on its way to the motors
+    sendable = np.abs(values) <= np.finfo(np.float32).max
     if not sendable.all():
         step, dimension = np.argwhere(~sendable)[0]
         raise PolicyFault(
-            f"{server} sent {values[step, dimension]} for {spec.names[dimension]!r} at step {step} of a chunk; such a policy must not drive anything"
+            f"{server} sent {values[step, dimension]} for {spec.names[dimension]!r} at step {step} of a"
+            " chunk; such a policy must not drive anything"
         )
     return values
 
 
 def checked_observation(
-    interface: Interface, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked], *, server: str
+    interface: Interface,
+    images: Mapping[str, NDArray[np.uint8]],
+    state: NDArray[np.float32],
+    asked: Sequence[Asked],
+    *,
+    server: str,
 ) -> None:
     """Raise unless observations are what the policy file says.
 
@@ -251,16 +291,28 @@ def checked_observation(
     """
     for camera in interface.cameras:
         if camera not in images:
-            raise ConventionError(f"{server} is sent cameras {list(interface.cameras)}, the observation has {sorted(images)}: {camera!r} is missing")
+            raise ConventionError(
+                f"{server} is sent cameras {list(interface.cameras)}, the observation has {sorted(images)}:"
+                f" {camera!r} is missing"
+            )
         expected = (len(state), interface.image_size, interface.image_size, 3)
         if images[camera].shape != expected or images[camera].dtype != np.uint8:
-            raise ConventionError(f"frames of {camera!r} are {images[camera].dtype} {images[camera].shape}, {server} is sent uint8 {expected} RGB")
+            raise ConventionError(
+                f"frames of {camera!r} are {images[camera].dtype} {images[camera].shape}, {server} is sent"
+                f" uint8 {expected} RGB"
+            )
     if state.ndim != 2 or state.shape[1] != len(interface.state_spec):
-        raise ConventionError(f"state has shape {state.shape}, expected (B, {len(interface.state_spec)}): {list(interface.state_spec.names)}")
+        raise ConventionError(
+            f"state has shape {state.shape}, expected (B, {len(interface.state_spec)}):"
+            f" {list(interface.state_spec.names)}"
+        )
     if len(asked) != len(state):
         raise UsageError(f"{len(asked)} requests for {len(state)} observations; one each is needed")
     if any(a.prefix is not None for a in asked):
-        raise UsageError(f"the executor wants chunks that go on from the one before, and {server} takes none; use receding(k, delay=d)")
+        raise UsageError(
+            f"the executor wants chunks that go on from the one before, and {server} takes none; use"
+            " receding(k, delay=d)"
+        )
 
 
 def map_hash(interface: Interface, messages: MessageMap) -> str:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from simgap.policies.base import Asked
 from simgap.policies.bridges.channel import ChannelSpec
 from simgap.policies.bridges.policy_file import Interface
-from simgap.policies.bridges.remote import Call, CallLog, MessageMap, Translation, checked_actions, checked_observation, map_hash
+from simgap.policies.bridges.remote import (
+    Call,
+    CallLog,
+    MessageMap,
+    Translation,
+    checked_actions,
+    checked_observation,
+    map_hash,
+)
 from simgap.policies.bridges.wire import plain
 from simgap.provenance import content_hash
 
@@ -74,21 +82,31 @@ class ServedPolicy(ABC):
     def _exchange(self, message: dict[str, Any], asked: Asked) -> Reply:
         """Return the server's answer to one observation."""
 
-    def predict(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return ``(B, chunk, A)`` float32 in action-spec units; see :meth:`predict_asked`."""
         return self.predict_asked(images, state, [Asked()] * len(state))
 
-    def predict_asked(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> NDArray[np.float32]:
+    def predict_asked(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> NDArray[np.float32]:
         """Return ``(B, chunk, A)`` float32 in action-spec units, one request a row.
 
         Raises:
-            ConventionError: an observation that does not fit, or a chunk of another shape than the policy file says.
+            ConventionError: an observation that does not fit, or a chunk of another shape than the policy
+                file says.
             DataError: a reply that cannot be read, or holds a number that is not finite.
             TrialFault: the server failed, was lost, or did not answer in time.
         """
         checked_observation(self._served.interface, images, state, asked, server=self._name)
-        chunks = [self._one({c: images[c][row] for c in self.cameras}, state[row], one) for row, one in enumerate(asked)]
-        return np.stack(chunks) if chunks else np.zeros((0, self.chunk, len(self.action_spec)), dtype=np.float32)
+        chunks = [
+            self._one({c: images[c][row] for c in self.cameras}, state[row], one)
+            for row, one in enumerate(asked)
+        ]
+        return (
+            np.stack(chunks) if chunks else np.zeros((0, self.chunk, len(self.action_spec)), dtype=np.float32)
+        )
 
     def stamp_fields(self) -> dict[str, Any]:
         """Return who serves what from where, and what every number means."""
@@ -105,9 +123,17 @@ class ServedPolicy(ABC):
             "noise": "drawn by the server",
         }
 
-    def _one(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Asked) -> NDArray[np.float32]:
+    def _one(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Asked
+    ) -> NDArray[np.float32]:
         messages, interface = self._served.messages, self._served.interface
         reply = self._exchange(messages.message(images, self._translation.to_them(state), asked.goal), asked)
-        actions = checked_actions(reply.message, messages.actions, chunk=self.chunk, spec=interface.their_action_spec, server=self._name)
+        actions = checked_actions(
+            reply.message,
+            messages.actions,
+            chunk=self.chunk,
+            spec=interface.their_action_spec,
+            server=self._name,
+        )
         self.calls.calls.append(Call(round_trip_s=reply.round_trip_s, server_s=reply.server_s))
         return self._translation.to_us(actions, state)

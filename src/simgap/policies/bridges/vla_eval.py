@@ -1,18 +1,19 @@
 """A policy behind a model server of vla-eval (allenai/vla-evaluation-harness, 0.8).
 
 The protocol, as read in ``vla_eval/model_servers/{serve,predict,openvla}.py``, ``vla_eval/connection.py``,
-``vla_eval/protocol/{messages,numpy_codec}.py`` and ``vla_eval/runners/sync_runner.py``, and tried against that server
-(``tests/compat/check_served.py``):
+``vla_eval/protocol/{messages,numpy_codec}.py`` and ``vla_eval/runners/sync_runner.py``, and tried against
+that server (``tests/compat/check_served.py``):
 
 * every frame is msgpack of ``type``, ``payload``, ``seq`` and ``timestamp``;
 * the client says ``hello`` and the server answers with ``hello``: ``harness_version``, ``protocol_version`` (1), ``model_server`` and,
-  where the model declares them, ``action_spec``, ``observation_spec`` and ``observation_params``. A server that names another version of
-  the protocol is refused; one that names none, as early ones did, is not;
+  where the model declares them, ``action_spec``, ``observation_spec`` and ``observation_params``. A server
+  that names another version of the protocol is refused; one that names none, as early ones did, is not;
 * ``episode_start`` (``{"task": {...}}``) and ``episode_end`` have no answer; an error of the start comes as the answer to the next
   observation;
 * an ``observation`` is answered by an ``action`` with the same ``seq`` or by an ``error`` that leaves the connection open;
 * a server with ``chunk_size`` set keeps chunks to itself and hands out one action for each observation: it is its own executor. Without
-  it the whole array of the model comes. Either way state belongs to a connection, so every episode here has its own.
+  it the whole array of the model comes. Either way state belongs to a connection, so every episode here has
+  its own.
 
 The harness compares declared specs and only logs what differs. Here a difference stops the run.
 """
@@ -65,14 +66,25 @@ class Session:
         """Step of the last observation of the running episode."""
         self.is_used = False
         try:
-            seq = self._send("hello", {"harness_version": f"simgap {library_version('simgap')}", "protocol_version": PROTOCOL_VERSION})
+            seq = self._send(
+                "hello",
+                {
+                    "harness_version": f"simgap {library_version('simgap')}",
+                    "protocol_version": PROTOCOL_VERSION,
+                },
+            )
             told = self._channel.receive()
             if len(told) > _GREETING_BYTES:
-                raise DataError(f"{self._name} greets with {len(told)} bytes; at most {_GREETING_BYTES} expected")
+                raise DataError(
+                    f"{self._name} greets with {len(told)} bytes; at most {_GREETING_BYTES} expected"
+                )
             self.greeting = self._payload("hello", told, seq)
             version = self.greeting.get("protocol_version", PROTOCOL_VERSION)
             if type(version) is not int or version != PROTOCOL_VERSION:
-                raise ConventionError(f"{self._name} speaks protocol version {_glimpse(version)}, this one is {PROTOCOL_VERSION}; use a server of vla-eval 0.8")
+                raise ConventionError(
+                    f"{self._name} speaks protocol version {_glimpse(version)}, this one is"
+                    f" {PROTOCOL_VERSION}; use a server of vla-eval 0.8"
+                )
         except BaseException:
             self.close()
             raise
@@ -107,7 +119,10 @@ class Session:
             self.close()  # an error may be of the start, and the answer to the observation still to come
             raise
         if payload.get("terminate_episode") is True:
-            raise DataError(f"{self._name} ends the episode by itself, and here only the judge does; serve a policy that goes on acting")
+            raise DataError(
+                f"{self._name} ends the episode by itself, and here only the judge does; serve a policy that"
+                " goes on acting"
+            )
         return Reply(message=payload, round_trip_s=seconds, server_s=None)
 
     def close(self) -> None:
@@ -116,21 +131,40 @@ class Session:
 
     def _send(self, kind: str, payload: Mapping[str, Any]) -> int:
         self._seq += 1
-        self._channel.send(pack({"type": kind, "payload": payload, "seq": self._seq, "timestamp": time.time()}, Dialect.VLA_EVAL))
+        self._channel.send(
+            pack(
+                {"type": kind, "payload": payload, "seq": self._seq, "timestamp": time.time()},
+                Dialect.VLA_EVAL,
+            )
+        )
         return self._seq
 
     def _payload(self, wanted: str, data: bytes, seq: int) -> dict[str, Any]:
         message = unpack(data, who=self._name)
-        kind, payload = (message.get("type"), message.get("payload")) if isinstance(message, dict) else (None, None)
+        kind, payload = (
+            (message.get("type"), message.get("payload")) if isinstance(message, dict) else (None, None)
+        )
         if not isinstance(kind, str) or kind not in _TYPES or not isinstance(payload, dict):
-            raise DataError(f"{self._name} sent {_glimpse(message)}, which is no message of the protocol; is another server at that port?")
+            raise DataError(
+                f"{self._name} sent {_glimpse(message)}, which is no message of the protocol; is another"
+                " server at that port?"
+            )
         if kind == "error":
-            raise TrialFault(f"{self._name} failed: {last_line(str(payload.get('error', 'it did not say why'))[:10_000])}; its traceback is in its own log")
+            raise TrialFault(
+                f"{self._name} failed: {last_line(str(payload.get('error', 'it did not say why'))[:10_000])};"
+                " its traceback is in its own log"
+            )
         if kind != wanted:
-            raise DataError(f"{self._name} sent {kind!r} where {wanted!r} was to come; is its version that of the protocol?")
+            raise DataError(
+                f"{self._name} sent {kind!r} where {wanted!r} was to come; is its version that of the"
+                " protocol?"
+            )
         answered = message.get("seq")
         if type(answered) is not int or answered != seq:
-            raise DataError(f"{self._name} answered question {_glimpse(answered)} when {seq} was asked; an action of another moment must not be sent")
+            raise DataError(
+                f"{self._name} answered question {_glimpse(answered)} when {seq} was asked; an action of"
+                " another moment must not be sent"
+            )
         return payload
 
 
@@ -142,18 +176,27 @@ class VlaEvalPolicy(ServedPolicy):
 
     protocol = "vla-eval"
 
-    def __init__(self, served: Served, *, sessions: int = 16, components: Sequence[str] = (), calls: CallLog | None = None) -> None:
+    def __init__(
+        self,
+        served: Served,
+        *,
+        sessions: int = 16,
+        components: Sequence[str] = (),
+        calls: CallLog | None = None,
+    ) -> None:
         """Connect, and compare what the server declares with the policy file.
 
         Args:
             served: what the policy file says.
             sessions: episodes that may run at the same time.
-            components: order in which the server's declared components make up an action; empty for the order declared.
+            components: order in which the server's declared components make up an action; empty for the order
+                declared.
             calls: where the cost of every call is kept.
 
         Raises:
             MachineError: nobody answers.
-            ConventionError: the server declares something else than the file says, or the conventions cannot be translated.
+            ConventionError: the server declares something else than the file says, or the conventions cannot
+                be translated.
         """
         super().__init__(served, name=f"the {WHO} at {served.spec.url}", calls=calls)
         self._most, self._reconnects_left = sessions, served.spec.reconnects
@@ -181,7 +224,9 @@ class VlaEvalPolicy(ServedPolicy):
         """Whether the server may execute chunks of its own, which is so where it hands out one action at a time."""
         return self.chunk == 1
 
-    def watch(self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]) -> None:
+    def watch(
+        self, images: Mapping[str, NDArray[np.uint8]], state: NDArray[np.float32], asked: Sequence[Asked]
+    ) -> None:
         """Show a step at which nothing is asked: the protocol knows no such thing, so it is asked and the answer dropped."""
         self.predict_asked(images, state, asked)
 
@@ -201,10 +246,17 @@ class VlaEvalPolicy(ServedPolicy):
         session = self._sessions.pop(asked.seed, None) or self._first
         self._first = None
         if session is None:
-            session = self._connected() if len(self._sessions) < self._most else self._sessions.popitem(last=False)[1]
+            session = (
+                self._connected()
+                if len(self._sessions) < self._most
+                else self._sessions.popitem(last=False)[1]
+            )
         if not session.is_alive:
             if self._reconnects_left < 1:
-                raise TrialFault(f"{self._name} closed a connection; start it again, or allow reconnects in the policy file")
+                raise TrialFault(
+                    f"{self._name} closed a connection; start it again, or allow reconnects in the policy"
+                    " file"
+                )
             self._reconnects_left -= 1
             session = self._connected()
         session.start(asked.goal)
@@ -215,13 +267,15 @@ class VlaEvalPolicy(ServedPolicy):
         session = self._sessions.get(asked.seed)
         if session is None or not session.is_alive:
             raise TrialFault(
-                f"{self._name} has no connection for episode {asked.seed} at step {asked.step}: it was lost, or more than {self._most} episodes run at once; "
-                "begin the episode anew, or raise sessions in the policy file"
+                f"{self._name} has no connection for episode {asked.seed} at step {asked.step}: it was lost,"
+                f" or more than {self._most} episodes run at once; begin the episode anew, or raise sessions"
+                " in the policy file"
             )
         gap = asked.step - session.step
         if gap < 1 or (self.watches and gap != 1):
             raise TrialFault(
-                f"{self._name} saw step {session.step} of episode {asked.seed} and is asked for step {asked.step}; it has to see every one, in order"
+                f"{self._name} saw step {session.step} of episode {asked.seed} and is asked for step"
+                f" {asked.step}; it has to see every one, in order"
             )
         return session
 
@@ -229,7 +283,10 @@ class VlaEvalPolicy(ServedPolicy):
         session = Session(self._served.spec)
         if plain(session.greeting) != plain(self._metadata):
             session.close()
-            raise TrialFault(f"{self._name} greets otherwise than before: it serves another policy now; screen that one by itself")
+            raise TrialFault(
+                f"{self._name} greets otherwise than before: it serves another policy now; screen that one by"
+                " itself"
+            )
         return session
 
 
@@ -237,7 +294,11 @@ def _glimpse(value: object) -> str:
     """Return the beginning of a foreign value, without writing out all of it."""
     if isinstance(value, dict):
         return f"a map of {', '.join(repr(k)[:20] for k in itertools.islice(value, 5)) or 'nothing'}"
-    return repr(value)[:40] if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
+    return (
+        repr(value)[:40]
+        if isinstance(value, bool | int | float | str | None)
+        else f"a {type(value).__name__}"
+    )
 
 
 def read_interface(file: PolicyFile) -> Interface:
@@ -256,8 +317,15 @@ def open_vla_eval(file: PolicyFile) -> VlaEvalPolicy:
     Raises:
         SimgapError: the file, the conventions or the server; one line that says which.
     """
-    served = Served(interface=read_interface(file), messages=read_map(file), spec=ChannelSpec.of(file), weights=file.text("weights"))
-    return VlaEvalPolicy(served, sessions=file.whole("sessions", 16, low=1, high=256), components=file.names("components"))
+    served = Served(
+        interface=read_interface(file),
+        messages=read_map(file),
+        spec=ChannelSpec.of(file),
+        weights=file.text("weights"),
+    )
+    return VlaEvalPolicy(
+        served, sessions=file.whole("sessions", 16, low=1, high=256), components=file.names("components")
+    )
 
 
 def stamp_vla_eval(file: PolicyFile) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What a vla-eval model server declares of its actions and observations, held against what a policy file says.
 
 A declaration is a map from component to ``dims``, ``format`` and ``range`` (``src/vla_eval/specs.py`` in
-allenai/vla-evaluation-harness, where the format words below are defined). A format that is not in the tables here is no contradiction:
-it says nothing that a convention of ours could contradict.
+allenai/vla-evaluation-harness, where the format words below are defined). A format that is not in the tables
+here is no contradiction: it says nothing that a convention of ours could contradict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from simgap.errors import ConventionError, did_you_mean
 from simgap.policies.bridges.served import Served
 
 REFERENCES: Mapping[str, Reference] = {"delta_xyz": Reference.DELTA, "absolute_xyz": Reference.ABSOLUTE}
-OPENS_HIGH: Mapping[str, bool] = {"binary_close_positive": False, "binary_close_negative": True, "binary_close_01": False}
+OPENS_HIGH: Mapping[str, bool] = {
+    "binary_close_positive": False,
+    "binary_close_negative": True,
+    "binary_close_01": False,
+}
 """Gripper formats that say which end is open. ``continuous_01`` and ``raw`` do not."""
 GRIPPERS = (*OPENS_HIGH, "continuous_01")
 POSES = (*REFERENCES, "euler_xyz", "axis_angle", "quaternion_xyzw", "rot6d_interleaved", "joint_positions")
@@ -42,15 +46,22 @@ def components_of(declared: Any, what: str, *, server: str) -> tuple[Component, 
     if declared is None:
         return ()
     try:
-        found = tuple(Component(name=str(k), dims=int(v["dims"]), format=str(v["format"])) for k, v in declared.items())
+        found = tuple(
+            Component(name=str(k), dims=int(v["dims"]), format=str(v["format"])) for k, v in declared.items()
+        )
         if any(not 0 <= c.dims <= _MOST for c in found):
             raise ValueError(f"dims beyond 0 to {_MOST}")
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-        raise ConventionError(f"{server} declares {what} that cannot be read ({error!r:.100}); expected dims and format of every component") from error
+        raise ConventionError(
+            f"{server} declares {what} that cannot be read ({error!r:.100}); expected dims and format of"
+            " every component"
+        ) from error
     return found
 
 
-def require_declared(greeting: Mapping[str, Any], served: Served, order: Sequence[str], *, server: str) -> None:
+def require_declared(
+    greeting: Mapping[str, Any], served: Served, order: Sequence[str], *, server: str
+) -> None:
     """Raise where the server's own declaration contradicts the policy file.
 
     Args:
@@ -62,18 +73,35 @@ def require_declared(greeting: Mapping[str, Any], served: Served, order: Sequenc
     Raises:
         ConventionError: names the first difference, both sides and what to set.
     """
-    _require_actions(components_of(greeting.get("action_spec"), "an action_spec", server=server), served, order, server=server)
-    _require_observations(components_of(greeting.get("observation_spec"), "an observation_spec", server=server), served, server=server)
+    _require_actions(
+        components_of(greeting.get("action_spec"), "an action_spec", server=server),
+        served,
+        order,
+        server=server,
+    )
+    _require_observations(
+        components_of(greeting.get("observation_spec"), "an observation_spec", server=server),
+        served,
+        server=server,
+    )
     wanted = greeting.get("observation_params")
     if isinstance(wanted, Mapping) and wanted.get("send_state") is True and served.messages.state is None:
-        raise ConventionError(f"{server} asks for the state (send_state), and the policy file sends none; set state to its key, such as states")
+        raise ConventionError(
+            f"{server} asks for the state (send_state), and the policy file sends none; set state to its key,"
+            " such as states"
+        )
 
 
-def _require_actions(components: Sequence[Component], served: Served, order: Sequence[str], *, server: str) -> None:
+def _require_actions(
+    components: Sequence[Component], served: Served, order: Sequence[str], *, server: str
+) -> None:
     by_name = {c.name: c for c in components}
     for name in order:
         if name not in by_name:
-            raise ConventionError(f"the policy file orders component {name!r}, and {server} declares none of that name; {did_you_mean(name, by_name)}")
+            raise ConventionError(
+                f"the policy file orders component {name!r}, and {server} declares none of that name;"
+                f" {did_you_mean(name, by_name)}"
+            )
     ordered = [by_name[n] for n in order] if order else list(components)
     dimensions = served.interface.their_action_spec.dimensions
     if not ordered or any(c.dims == 0 for c in ordered):
@@ -82,7 +110,8 @@ def _require_actions(components: Sequence[Component], served: Served, order: Seq
     if width != len(dimensions):
         parts = ", ".join(f"{c.name} {c.dims}" for c in ordered)
         raise ConventionError(
-            f"{server} declares actions of {width} numbers ({parts}), the file says {len(dimensions)}: {[d.name for d in dimensions]}; correct action_spec"
+            f"{server} declares actions of {width} numbers ({parts}), the file says {len(dimensions)}:"
+            f" {[d.name for d in dimensions]}; correct action_spec"
         )
     at = 0
     for component in ordered:
@@ -92,7 +121,9 @@ def _require_actions(components: Sequence[Component], served: Served, order: Seq
 
 
 def _require_dimension(component: Component, ours: Dimension, *, server: str) -> None:
-    said = f"{server} declares {component.name!r} as {component.format}, the policy file says {ours.describe()}"
+    said = (
+        f"{server} declares {component.name!r} as {component.format}, the policy file says {ours.describe()}"
+    )
     reference = REFERENCES.get(component.format)
     if reference is not None and ours.reference is not reference:
         raise ConventionError(f"{said}; set reference to {reference} in action_spec, or serve another policy")
@@ -108,12 +139,22 @@ def _require_observations(components: Sequence[Component], served: Served, *, se
     for component in components:
         said = f"{server} declares that it reads {component.name!r} ({component.format})"
         if component.format == "language" and messages.prompt is None:
-            raise ConventionError(f"{said}, and the policy file sends no instruction; set prompt to its key, such as task_description")
+            raise ConventionError(
+                f"{said}, and the policy file sends no instruction; set prompt to its key, such as"
+                " task_description"
+            )
         if component.format == "rgb_hwc_uint8" and messages.layout != "HWC":
-            raise ConventionError(f"{said}, and the policy file sends {messages.layout}; set image_layout to HWC")
+            raise ConventionError(
+                f"{said}, and the policy file sends {messages.layout}; set image_layout to HWC"
+            )
         if component.dims == 0:
             continue
         if messages.state is None:
-            raise ConventionError(f"{said}, and the policy file sends no state; set state to its key, such as states")
+            raise ConventionError(
+                f"{said}, and the policy file sends no state; set state to its key, such as states"
+            )
         if component.dims != width:
-            raise ConventionError(f"{said} of {component.dims} numbers, and the policy file sends {width}; correct state_spec, or serve another policy")
+            raise ConventionError(
+                f"{said} of {component.dims} numbers, and the policy file sends {width}; correct state_spec,"
+                " or serve another policy"
+            )

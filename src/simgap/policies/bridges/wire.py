@@ -1,9 +1,10 @@
 """Msgpack with arrays, as policy servers speak it: what we send, and what we are willing to read.
 
 Two dialects write an array as a map of marker, raw bytes, dtype and shape. openpi's keys are bytes
-(``packages/openpi-client/src/openpi_client/msgpack_numpy.py`` in Physical-Intelligence/openpi), vla-eval's are text
-(``src/vla_eval/protocol/numpy_codec.py`` in allenai/vla-evaluation-harness). Both refuse object arrays, which would be pickles; so
-does this reader, which takes either dialect and believes no length, dtype or shape before it has checked it.
+(``packages/openpi-client/src/openpi_client/msgpack_numpy.py`` in Physical-Intelligence/openpi), vla-eval's
+are text (``src/vla_eval/protocol/numpy_codec.py`` in allenai/vla-evaluation-harness). Both refuse object
+arrays, which would be pickles; so does this reader, which takes either dialect and believes no length, dtype
+or shape before it has checked it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ _MOST_LEVELS = 32
 _MOST_CONTAINERS = 100_000
 """Each costs some hundred bytes of memory, and one byte of a message can be one."""
 _MOST_DIMENSION_BYTES = 8
-_MARKS, _ONES, _IMAGES = ("__ndarray__", b"__ndarray__"), ("__npgeneric__", b"__npgeneric__"), ("__image__", b"__image__")
+_MARKS, _ONES, _IMAGES = (
+    ("__ndarray__", b"__ndarray__"),
+    ("__npgeneric__", b"__npgeneric__"),
+    ("__image__", b"__image__"),
+)
 
 
 class Dialect(Enum):
@@ -62,13 +67,19 @@ def unpack(data: bytes, *, who: str) -> Any:
     msgpack = _msgpack()
 
     def refuse_extension(code: int, _: bytes) -> Any:
-        raise DataError(f"{who} sent a msgpack extension of type {code}; expected plain values and arrays; use a server of the protocol's own version")
+        raise DataError(
+            f"{who} sent a msgpack extension of type {code}; expected plain values and arrays; use a server"
+            " of the protocol's own version"
+        )
 
     count = itertools.count(1)
 
     def counted(found: Any) -> Any:
         if next(count) > _MOST_CONTAINERS:
-            raise DataError(f"{who} sent a message of more than {_MOST_CONTAINERS} maps and lists; is it a policy server of this protocol?")
+            raise DataError(
+                f"{who} sent a message of more than {_MOST_CONTAINERS} maps and lists; is it a policy server"
+                " of this protocol?"
+            )
         return _opened(found, who) if isinstance(found, dict) else found
 
     size = max(len(data), 1)  # no container can hold more entries than the message has bytes
@@ -88,12 +99,23 @@ def unpack(data: bytes, *, who: str) -> Any:
         )
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{who} sent {len(data)} bytes that are no msgpack message ({told:.120}); is it a policy server of this protocol?") from error
+        raise DataError(
+            f"{who} sent {len(data)} bytes that are no msgpack message ({told:.120}); is it a policy server"
+            " of this protocol?"
+        ) from error
     level = [message]
     for _ in range(_MOST_LEVELS):
-        level = [inner for one in level if isinstance(one, dict | list) for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
     if level:
-        raise DataError(f"{who} sent a message nested more than {_MOST_LEVELS} levels deep; is it a policy server of this protocol?")
+        raise DataError(
+            f"{who} sent a message nested more than {_MOST_LEVELS} levels deep; is it a policy server of this"
+            " protocol?"
+        )
     return message
 
 
@@ -129,7 +151,12 @@ def _plain_arrays(value: Any, dialect: Dialect) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in NUMBERS:
             raise DataError(f"an array of {value.dtype} cannot be sent; expected numbers")
-        fields = {"__ndarray__": True, "data": np.ascontiguousarray(value).tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
+        fields = {
+            "__ndarray__": True,
+            "data": np.ascontiguousarray(value).tobytes(),
+            "dtype": value.dtype.str,
+            "shape": list(value.shape),
+        }
         return {k.encode(): v for k, v in fields.items()} if dialect is Dialect.OPENPI else fields
     return value.item() if isinstance(value, np.generic) else value
 
@@ -151,11 +178,18 @@ def _opened(found: dict[Any, Any], who: str) -> Any:
 def _array(found: dict[Any, Any], who: str) -> NDArray[Any]:
     dtype, data, shape = _dtype(_entry(found, "dtype"), who), _entry(found, "data"), _entry(found, "shape")
     sides: list[Any] = list(shape) if isinstance(shape, list | tuple) else [None]
-    if len(sides) > _MOST_SIDES or not all(isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 1 << 31 for s in sides):
-        raise DataError(f"{who} sent an array of shape {shape!r:.80}; expected up to {_MOST_SIDES} whole numbers")
+    if len(sides) > _MOST_SIDES or not all(
+        isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 1 << 31 for s in sides
+    ):
+        raise DataError(
+            f"{who} sent an array of shape {shape!r:.80}; expected up to {_MOST_SIDES} whole numbers"
+        )
     if not isinstance(data, bytes) or len(data) != math.prod(sides) * dtype.itemsize:
         held = len(data) if isinstance(data, bytes) else f"a {type(data).__name__} instead of"
-        raise DataError(f"{who} sent an array of {dtype} {list(sides)} with {held} bytes, which is not {math.prod(sides) * dtype.itemsize}")
+        raise DataError(
+            f"{who} sent an array of {dtype} {list(sides)} with {held} bytes, which is not"
+            f" {math.prod(sides) * dtype.itemsize}"
+        )
     return np.frombuffer(data, dtype=dtype).reshape(sides).astype(dtype.newbyteorder("="))
 
 
@@ -169,7 +203,10 @@ def _dtype(text: Any, who: str) -> np.dtype[Any]:
             dtype = None
         if dtype is not None and dtype.kind in NUMBERS and dtype.itemsize <= _MOST_DIMENSION_BYTES:
             return dtype
-    raise DataError(f"{who} sent an array of dtype {name!r:.60}; only numbers are read, never objects, which would be pickles")
+    raise DataError(
+        f"{who} sent an array of dtype {name!r:.60}; only numbers are read, never objects, which would be"
+        " pickles"
+    )
 
 
 def _entry(found: dict[Any, Any], name: str) -> Any:
@@ -180,5 +217,7 @@ def _msgpack() -> ModuleType:
     try:
         import msgpack
     except ImportError as error:
-        raise MachineError("policy servers speak msgpack, which is not installed; pip install 'simgap[vla]'") from error
+        raise MachineError(
+            "policy servers speak msgpack, which is not installed; pip install 'simgap[vla]'"
+        ) from error
     return msgpack  # type: ignore[no-any-return]

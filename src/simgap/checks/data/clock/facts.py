@@ -1,7 +1,8 @@
 """What the time stamps of a recording say: the step of its loop, what is missing between frames, where it paused, and in what they count.
 
-The rate is that of the loop while it ran. A mean over all steps would count every pause of the recording as slowness, so the step
-is the mean of those steps that lie near their median; what is longer is counted apart, as frames that are missing or as a pause.
+The rate is that of the loop while it ran. A mean over all steps would count every pause of the recording as
+slowness, so the step is the mean of those steps that lie near their median; what is longer is counted apart,
+as frames that are missing or as a pause.
 """
 
 from __future__ import annotations
@@ -69,26 +70,46 @@ def running(clock: Clock, declared_hz: float | None = None) -> Running:
 
     Args:
         clock: stamps, ``(T,)``.
-        declared_hz: rate that the dataset declares; where steps are whole multiples of its step, frames are missing from that loop.
+        declared_hz: rate that the dataset declares; where steps are whole multiples of its step, frames are
+            missing from that loop.
     """
     steps = np.diff(clock)
     ahead = steps[steps > 0]
     if len(ahead) == 0:
-        return Running(step_s=None, jitter_s=0.0, missing=0, largest_gap_s=0.0, gap_frame=0, pauses=(), in_bursts=False, change=None)
+        return Running(
+            step_s=None,
+            jitter_s=0.0,
+            missing=0,
+            largest_gap_s=0.0,
+            gap_frame=0,
+            pauses=(),
+            in_bursts=False,
+            change=None,
+        )
     median = float(np.median(ahead))
     runs = (steps > 0) & (steps < max(PAUSE_S, PAUSE_STEPS * median))
-    is_thinned = declared_hz is not None and all(_is_thinned(part, 1.0 / declared_hz) for part in np.array_split(steps[runs], 2))
+    is_thinned = declared_hz is not None and all(
+        _is_thinned(part, 1.0 / declared_hz) for part in np.array_split(steps[runs], 2)
+    )
     change = None if is_thinned else _change(steps[runs], np.flatnonzero(runs))
     if is_thinned and declared_hz is not None:
         median = 1.0 / declared_hz
     near = ahead[np.abs(ahead - median) <= _NEAR * median]
     step, jitter = float(near.mean()), float(near.std())
     late = steps[runs & (steps > LATE * step)]
-    in_bursts = change is None and not is_thinned and (len(near) < _BURSTS * len(ahead) or late.sum() > _BURSTS * steps[runs].sum())
+    in_bursts = (
+        change is None
+        and not is_thinned
+        and (len(near) < _BURSTS * len(ahead) or late.sum() > _BURSTS * steps[runs].sum())
+    )
     if in_bursts:  # bursts keep the pace of their source on the whole
         step = float(steps[runs].mean())
     is_pause = steps >= max(PAUSE_S, PAUSE_STEPS * step)
-    gaps = np.flatnonzero((steps > LATE * step) & ~is_pause) if change is None and not in_bursts else np.zeros(0, dtype=np.intp)
+    gaps = (
+        np.flatnonzero((steps > LATE * step) & ~is_pause)
+        if change is None and not in_bursts
+        else np.zeros(0, dtype=np.intp)
+    )
     worst = int(gaps[np.argmax(steps[gaps])]) if len(gaps) else -1
     singles = _single(steps, step, jitter) if change is None and not in_bursts else 0
     return Running(
@@ -124,9 +145,17 @@ def _change(steps: Clock, places: NDArray[np.intp]) -> tuple[int, float, float] 
         return None
     levels = np.log(np.median(steps[: count * _WINDOW].reshape(count, _WINDOW), axis=1))
     splits = range(2, count - 1)
-    best = min(splits, key=lambda k: float(np.abs(levels[:k] - np.median(levels[:k])).sum() + np.abs(levels[k:] - np.median(levels[k:])).sum()))
+    best = min(
+        splits,
+        key=lambda k: float(
+            np.abs(levels[:k] - np.median(levels[:k])).sum()
+            + np.abs(levels[k:] - np.median(levels[k:])).sum()
+        ),
+    )
     before, after = float(np.median(levels[:best])), float(np.median(levels[best:]))
-    noise = max(float(np.median(np.abs(levels[:best] - before))), float(np.median(np.abs(levels[best:] - after))))
+    noise = max(
+        float(np.median(np.abs(levels[:best] - before))), float(np.median(np.abs(levels[best:] - after)))
+    )
     if abs(after - before) < np.log(_CHANGE) or abs(after - before) < 4 * noise:
         return None
     return int(places[best * _WINDOW]) + 1, float(np.exp(before)), float(np.exp(after))
@@ -153,8 +182,15 @@ def rate_groups(found: Mapping[int, Running], apart: float = 0.1) -> list[tuple[
     ordered = sorted((r.step_s, k) for k, r in found.items() if r.step_s is not None)
     groups: list[list[tuple[float, int]]] = []
     for step, k in ordered:
-        if groups and step / groups[-1][-1][0] - 1.0 <= 0.5 * apart and step / groups[-1][0][0] - 1.0 <= 2 * apart:
+        if (
+            groups
+            and step / groups[-1][-1][0] - 1.0 <= 0.5 * apart
+            and step / groups[-1][0][0] - 1.0 <= 2 * apart
+        ):
             groups[-1].append((step, k))
         else:
             groups.append([(step, k)])
-    return sorted(((float(np.median([s for s, _ in g])), sorted(k for _, k in g)) for g in groups), key=lambda g: -len(g[1]))
+    return sorted(
+        ((float(np.median([s for s, _ in g])), sorted(k for _, k in g)) for g in groups),
+        key=lambda g: -len(g[1]),
+    )

@@ -29,7 +29,9 @@ class Stamps(NamedTuple):
     """False where steps cannot be read from them."""
 
 
-def read_stamps(indices: Sequence[int], raw: Sequence[NDArray[Any]], key: str, declared_hz: float, convert: str) -> Stamps:
+def read_stamps(
+    indices: Sequence[int], raw: Sequence[NDArray[Any]], key: str, declared_hz: float, convert: str
+) -> Stamps:
     """Return stamps in seconds, and what is wrong with them as they are stored.
 
     Args:
@@ -56,19 +58,29 @@ def _held_steps(clocks: Sequence[Clock], key: str, declared_hz: float, convert: 
     """Find a column that holds the time since the frame before and not the time."""
     values = np.concatenate([c[1:] for c in clocks] + [np.zeros(0)])
     steps = np.concatenate([np.diff(c) for c in clocks] + [np.zeros(0)])
-    if len(values) < 10 or (values < 0).any() or not 0.5 < float(np.median(values)) * declared_hz < 2.0 or (steps > 0).mean() > 0.75:
+    if (
+        len(values) < 10
+        or (values < 0).any()
+        or not 0.5 < float(np.median(values)) * declared_hz < 2.0
+        or (steps > 0).mean() > 0.75
+    ):
         return None
     return DataFinding(
         code="clock_holds_steps",
         severity=Severity.FAULT,
-        sentence=f"{key} holds the time since the frame before (median {1e3 * float(np.median(values)):.1f} ms), not the time since the start",
+        sentence=(
+            f"{key} holds the time since the frame before (median {1e3 * float(np.median(values)):.1f} ms),"
+            " not the time since the start"
+        ),
         remedy=f"add the steps up in the recorder; for this copy, positional stamps: {convert}",
         feature=key,
         numbers={"median_s": float(np.median(values))},
     )
 
 
-def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, declared_hz: float, convert: str) -> DataFinding | None:
+def _coarse(
+    raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, declared_hz: float, convert: str
+) -> DataFinding | None:
     """Find a clock that cannot count the frames apart: its type is too coarse for a date, or it ticks more slowly than frames come."""
     tick = tick_of(clocks)
     values = np.concatenate(list(clocks)) if clocks else np.zeros(0)
@@ -77,7 +89,9 @@ def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, decl
         return None
     largest = float(np.abs(values).max())
     spacing = float(np.spacing(np.float32(largest)))
-    is_float32 = all(c.dtype == np.float32 for c in raw) or bool((values == values.astype(np.float32)).all() and largest > _FAR_S)
+    is_float32 = all(c.dtype == np.float32 for c in raw) or bool(
+        (values == values.astype(np.float32)).all() and largest > _FAR_S
+    )
     usual = float(np.median(np.abs(steps)))
     are_seconds = usual * declared_hz < 10.0  # steps of another unit are far larger, and told as that
     is_lost = is_float32 and are_seconds and largest > _FAR_S and spacing > _BLURRED / declared_hz
@@ -85,16 +99,28 @@ def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, decl
         return None
     tick = spacing if tick is None else tick
     distinct = len(np.unique(values))
-    numbers = {"distinct": distinct, "frames": len(values), "tick_s": tick if np.isfinite(tick) else None, "spacing_s": spacing, "largest": largest}
+    numbers = {
+        "distinct": distinct,
+        "frames": len(values),
+        "tick_s": tick if np.isfinite(tick) else None,
+        "spacing_s": spacing,
+        "largest": largest,
+    }
     shared = f"{len(values)} frames have {distinct} different stamps"
     if is_lost:
         since = "a date" if largest > _EPOCH_S else "a start long ago"
         return DataFinding(
             code="clock_lost_in_float32",
             severity=Severity.FAULT if spacing > _LOST / declared_hz else Severity.WARNING,
-            sentence=f"{key} counts from {since} (about {largest:.4g}) in float32, whose neighbouring numbers are {spacing:g} s apart there, "
-            f"where frames come every {1 / declared_hz:.3g} s: {shared}, and the time of a frame is lost",
-            remedy=f"store the time since the start of the episode, or float64; in this copy only the position can be kept: {convert}",
+            sentence=(
+                f"{key} counts from {since} (about {largest:.4g}) in float32, whose neighbouring numbers are"
+                f" {spacing:g} s apart there, where frames come every {1 / declared_hz:.3g} s: {shared}, and"
+                " the time of a frame is lost"
+            ),
+            remedy=(
+                "store the time since the start of the episode, or float64; in this copy only the position"
+                f" can be kept: {convert}"
+            ),
             feature=key,
             numbers=numbers,
         )
@@ -112,7 +138,9 @@ def _coarse(raw: Sequence[NDArray[Any]], clocks: Sequence[Clock], key: str, decl
     return DataFinding(
         code="clock_too_coarse",
         severity=Severity.WARNING,
-        sentence=f"{key} moves in steps of {tick:g} s while frames come every {1 / declared_hz:.3g} s: {shared}",
+        sentence=(
+            f"{key} moves in steps of {tick:g} s while frames come every {1 / declared_hz:.3g} s: {shared}"
+        ),
         remedy=f"store fractions of a second; for this copy, positional stamps: {convert}",
         feature=key,
         numbers=numbers,
@@ -137,7 +165,10 @@ def _unit(clocks: Sequence[Clock], key: str, declared_hz: float, convert: str) -
     return DataFinding(
         code="clock_unit",
         severity=Severity.FAULT,
-        sentence=f"{key} {what}, and is read as seconds: it steps by {median:.6g} per frame where {declared_hz:g} fps are declared",
+        sentence=(
+            f"{key} {what}, and is read as seconds: it steps by {median:.6g} per frame where {declared_hz:g}"
+            " fps are declared"
+        ),
         remedy=f"divide it by {factor:g}; or write positional stamps: {convert}",
         feature=key,
         numbers={"unit": name, "per_second": factor, "median_step": median},
@@ -151,24 +182,38 @@ def _backwards(indices: Sequence[int], clocks: Sequence[Clock], key: str) -> lis
     if not bad:
         return []
     first = next(iter(bad))
-    jumps = {n: (int(k[0]) + 1, float(np.diff(c)[k[0]]), float(c[k[0] + 1])) for n, k, c in zip(indices, back.values(), clocks, strict=True) if len(k)}
+    jumps = {
+        n: (int(k[0]) + 1, float(np.diff(c)[k[0]]), float(c[k[0] + 1]))
+        for n, k, c in zip(indices, back.values(), clocks, strict=True)
+        if len(k)
+    }
     repeats = sum(len(k) for k in same.values())
     parts = [f"episode {n} at frame {k} {_jump(step, value, key)}" for n, (k, step, value) in jumps.items()]
     parts += [f"{repeats} frames share the stamp of the frame before"] if repeats else []
     again = any(_starts_again(step, value) for _, step, value in jumps.values())
     remedy = "drop the repeated frames, or record with a monotonic clock"
     if again:
-        remedy = "a recording was appended without a border: split the episode at these frames, a chunk of actions must not run over them"
+        remedy = (
+            "a recording was appended without a border: split the episode at these frames, a chunk of actions"
+            " must not run over them"
+        )
     elif jumps:
         remedy = "record with a monotonic clock (time.monotonic), which no change of the wall clock moves"
     return [
         DataFinding(
             code="clock_not_increasing",
             severity=Severity.FAULT,
-            sentence=f"{key} does not increase in {len(bad)} episodes, first in episode {first} at frame {bad[first]}: {listed(parts)}",
+            sentence=(
+                f"{key} does not increase in {len(bad)} episodes, first in episode {first} at frame"
+                f" {bad[first]}: {listed(parts)}"
+            ),
             remedy=remedy,
             feature=key,
-            numbers={"first_bad_frame": {str(k): v for k, v in bad.items()}, "repeated": repeats, "jumps_s": {str(n): s for n, (_, s, _) in jumps.items()}},
+            numbers={
+                "first_bad_frame": {str(k): v for k, v in bad.items()},
+                "repeated": repeats,
+                "jumps_s": {str(n): s for n, (_, s, _) in jumps.items()},
+            },
         )
     ]
 
@@ -186,9 +231,17 @@ def _jump(step: float, value: float, key: str) -> str:
 def hours(step: float) -> str:
     """Return words for a jump of whole hours, as a change of time zone or of daylight saving makes; empty for others."""
     whole = round(abs(step) / _HOUR_S)
-    return f" ({whole} h: a change of time zone or of daylight saving)" if 1 <= whole <= 14 and abs(abs(step) - whole * _HOUR_S) < 5.0 else ""
+    return (
+        f" ({whole} h: a change of time zone or of daylight saving)"
+        if 1 <= whole <= 14 and abs(abs(step) - whole * _HOUR_S) < 5.0
+        else ""
+    )
 
 
 def running_on(indices: Sequence[int], clocks: Sequence[Clock], declared_hz: float) -> Mapping[int, float]:
     """Return the first stamp of each episode that does not begin at 0."""
-    return {n: float(c[0]) for n, c in zip(indices, clocks, strict=True) if len(c) and abs(float(c[0])) > 1.5 / declared_hz}
+    return {
+        n: float(c[0])
+        for n, c in zip(indices, clocks, strict=True)
+        if len(c) and abs(float(c[0])) > 1.5 / declared_hz
+    }

@@ -61,7 +61,8 @@ def check_repeats(pooled: Pooled, clock: Mapping[str, Any]) -> tuple[dict[str, A
 
     Args:
         pooled: the dataset.
-        clock: what the clock check measured; a real clock decides between a slow camera and rows that are too fast.
+        clock: what the clock check measured; a real clock decides between a slow camera and rows that are too
+            fast.
     """
     feeds = {name: _feed(pooled, name) for name in pooled.dataset.camera_keys}
     feeds = {name: feed for name, feed in feeds.items() if feed.changes}
@@ -93,7 +94,9 @@ def _feed(pooled: Pooled, camera: str) -> Feed:
     lengths = {k: pooled.lengths[k] for k in there}
     wanted = max(1, min(len(there), int(budget / max(1.0, float(np.mean(list(lengths.values()) or [1]))))))
     changes, undecoded = {}, 0
-    for number in [there[k] for k in np.unique(np.linspace(0, len(there) - 1, wanted).astype(int))] if there else []:
+    for number in (
+        [there[k] for k in np.unique(np.linspace(0, len(there) - 1, wanted).astype(int))] if there else []
+    ):
         frames = np.empty((min(lengths[number], budget), *shape), dtype=np.uint8)
         try:
             dataset.decode(number, camera, frames)
@@ -119,8 +122,9 @@ def _gap(changes: NDArray[np.float64], lowest: float, highest: float) -> float |
 def _every(changes: NDArray[np.float64], threshold: float) -> int:
     """Return N where a new picture comes regularly every N frames, else 1.
 
-    A picture that looks like the one before counts as two. An episode of few and large changes is also looked at by its own
-    measure: after a jump the encoder takes a few frames to settle, which beside other episodes looks like motion.
+    A picture that looks like the one before counts as two. An episode of few and large changes is also looked
+    at by its own measure: after a jump the encoder takes a few frames to settle, which beside other episodes
+    looks like motion.
     """
     own = _gap(changes, _LEAST, np.inf)
     return max(_regular(changes > limit) for limit in (threshold, own or threshold))
@@ -153,25 +157,54 @@ def _repeated(pooled: Pooled, measured: Mapping[str, Any], clock: Mapping[str, A
     is_fast = interpolated if real is None else abs(real / (declared * every) - 1.0) < 0.1
     if is_fast and len(repeated) == len(measured):
         longest = max(map(len, pooled.states)) / declared
-        how = f"the clock says {real:.1f} Hz" if real is not None else f"actions are straight lines between every {every}rd step".replace("2rd", "2nd")
+        how = (
+            f"the clock says {real:.1f} Hz"
+            if real is not None
+            else f"actions are straight lines between every {every}rd step".replace("2rd", "2nd")
+        )
         return [
             DataFinding(
                 code="rows_faster_than_declared",
                 severity=Severity.FAULT,
-                sentence=f"rows were written {every} times faster than the declared {declared:g} fps, at {declared * every:g} rows/s: "
-                f"new images are {shares} of frames and {how}; episodes of {longest / every:.1f} s claim {longest:.1f} s",
-                remedy=f"declare {declared * every:g} fps, or keep every {every}th row; as it is, a policy moves {every} times too slowly",
-                numbers=numbers | {"true_hz": declared * every, "claimed_s": longest, "true_s": longest / every, "factor": every},
+                sentence=(
+                    f"rows were written {every} times faster than the declared {declared:g} fps, at"
+                    f" {declared * every:g} rows/s: new images are {shares} of frames and {how}; episodes of"
+                    f" {longest / every:.1f} s claim {longest:.1f} s"
+                ),
+                remedy=(
+                    f"declare {declared * every:g} fps, or keep every {every}th row; as it is, a policy moves"
+                    f" {every} times too slowly"
+                ),
+                numbers=numbers
+                | {
+                    "true_hz": declared * every,
+                    "claimed_s": longest,
+                    "true_s": longest / every,
+                    "factor": every,
+                },
             )
         ]
     rates = listed([f"{name} {(real or declared) / n:.3g} Hz" for name, n in repeated.items()])
-    doubt = "" if real is not None else f", or rows were written {every} times too fast and the declared {declared:g} fps is wrong; no wall clock tells which"
+    doubt = (
+        ""
+        if real is not None
+        else (
+            f", or rows were written {every} times too fast and the declared {declared:g} fps is wrong; no"
+            " wall clock tells which"
+        )
+    )
     return [
         DataFinding(
             code="images_repeat",
             severity=Severity.WARNING,
-            sentence=f"every image is there {every} times (new images: {shares} of frames): the camera gives {rates}{doubt}",
-            remedy="measure the camera's rate on the robot; run the policy at the rate at which it sees something new",
+            sentence=(
+                f"every image is there {every} times (new images: {shares} of frames): the camera gives"
+                f" {rates}{doubt}"
+            ),
+            remedy=(
+                "measure the camera's rate on the robot; run the policy at the rate at which it sees"
+                " something new"
+            ),
             numbers=numbers,
         )
     ]
@@ -179,16 +212,27 @@ def _repeated(pooled: Pooled, measured: Mapping[str, Any], clock: Mapping[str, A
 
 def _slow_episodes(measured: Mapping[str, Any], rate_hz: float) -> list[DataFinding]:
     """Find single episodes in which a camera that is fast otherwise gave a new picture now and then only."""
-    slow = {name: m["every_in_slower_episodes"] for name, m in measured.items() if m["every_in_slower_episodes"]}
+    slow = {
+        name: m["every_in_slower_episodes"] for name, m in measured.items() if m["every_in_slower_episodes"]
+    }
     if not slow:
         return []
-    parts = [f"{name} in episode {e} every {n} frames ({rate_hz / n:.2g} Hz)" for name, episodes in slow.items() for e, n in episodes.items()]
+    parts = [
+        f"{name} in episode {e} every {n} frames ({rate_hz / n:.2g} Hz)"
+        for name, episodes in slow.items()
+        for e, n in episodes.items()
+    ]
     return [
         DataFinding(
             code="slow_camera",
             severity=Severity.WARNING,
-            sentence=f"a new picture comes only now and then: {listed(parts)}; the rows between repeat an old one",
-            remedy="drop these episodes; look at the camera's bus and exposure time, and stop recording on a picture that is too old",
+            sentence=(
+                f"a new picture comes only now and then: {listed(parts)}; the rows between repeat an old one"
+            ),
+            remedy=(
+                "drop these episodes; look at the camera's bus and exposure time, and stop recording on a"
+                " picture that is too old"
+            ),
             feature=next(iter(slow)),
             numbers=slow,
         )
@@ -222,19 +266,30 @@ def _freezes(pooled: Pooled, feeds: Mapping[str, Feed], measured: dict[str, Any]
             start, stop = max(pairwise(news), key=lambda run: run[1] - run[0])
             least = max(_FREEZE_S * rate, _FEWEST_REPEATS * slower.get(str(episode), usual))
             travel = np.ptp(states[episode][start:stop], axis=0)
-            is_all = stop - start >= len(feed.changes[episode]) + 1  # a camera that shows one picture throughout is named elsewhere
+            # a camera that shows one picture throughout is named elsewhere
+            is_all = stop - start >= len(feed.changes[episode]) + 1
             if not is_all and stop - start >= least and (travel > _TRAVEL * np.maximum(ranges, 1e-9)).any():
-                numbers = {"first_frame": int(start), "frames": int(stop - start), "seconds": float(stop - start) / rate}
+                numbers = {
+                    "first_frame": int(start),
+                    "frames": int(stop - start),
+                    "seconds": float(stop - start) / rate,
+                }
                 found.setdefault(name, {})[str(episode)] = numbers
     if not found:
         return []
-    parts = [f"{name} in episode {e} for {v['seconds']:.1f} s from frame {v['first_frame']}" for name, episodes in found.items() for e, v in episodes.items()]
+    parts = [
+        f"{name} in episode {e} for {v['seconds']:.1f} s from frame {v['first_frame']}"
+        for name, episodes in found.items()
+        for e, v in episodes.items()
+    ]
     return [
         DataFinding(
             code="feed_freezes",
             severity=Severity.WARNING,
             sentence=f"the picture stands still while the robot moves: {listed(parts)}",
-            remedy="drop these episodes or cut them there; a policy learns to act on a picture that says nothing",
+            remedy=(
+                "drop these episodes or cut them there; a policy learns to act on a picture that says nothing"
+            ),
             feature=next(iter(found)),
             numbers=found,
         )

@@ -44,20 +44,36 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     if key is None:
         return {"source": None, "declared_hz": declared}, [_none()]
     raw = [np.asarray(e[key]).reshape(-1) for e in pooled.episodes]
-    stamps = read_stamps(pooled.indices, raw, key, declared, convert_command(dataset, "--clock", "positional"))
+    stamps = read_stamps(
+        pooled.indices, raw, key, declared, convert_command(dataset, "--clock", "positional")
+    )
     clocks, found = stamps.clocks, stamps.found
     steps = np.concatenate([np.diff(c) for c in clocks] + [np.zeros(0)])
-    measured: dict[str, Any] = {"source": key, "declared_hz": declared, "is_positional": False, "measured_hz": None}
+    measured: dict[str, Any] = {
+        "source": key,
+        "declared_hz": declared,
+        "is_positional": False,
+        "measured_hz": None,
+    }
     if len(steps) == 0:
         return measured, found
-    spread = {"mean": steps.mean(), "median": np.median(steps), "std": steps.std(), "min": steps.min(), "max": steps.max()}
+    spread = {
+        "mean": steps.mean(),
+        "median": np.median(steps),
+        "std": steps.std(),
+        "min": steps.min(),
+        "max": steps.max(),
+    }
     measured["stamped_hz"] = float(1.0 / steps.mean()) if steps.mean() > 0 else None
     measured["step_ms"] = {name: 1e3 * float(value) for name, value in spread.items()}
     if not stamps.is_usable:
         return measured, found
     if dataset.info.is_lerobot and key == "timestamp":
         found = [*found, *_runs_on(pooled, clocks)]
-    if all(_is_positional(c, declared, is_float32=r.dtype == np.float32) for c, r in zip(clocks, raw, strict=True)):
+    if all(
+        _is_positional(c, declared, is_float32=r.dtype == np.float32)
+        for c, r in zip(clocks, raw, strict=True)
+    ):
         return _positional(measured, key, declared, found)
     sorted_out = {n: running(c, declared) for n, c in zip(pooled.indices, clocks, strict=True)}
     told = {n: r for n, r in sorted_out.items() if pooled.lengths[n] > _FEW_STEPS} or sorted_out
@@ -67,8 +83,13 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
         return measured, found
     changes = [*_rates(pooled, told), *_changes(pooled, told)]
     found = [*found, *(changes or _rate(pooled, measured))]
-    if measured["measured_hz"] < 4 * declared:  # the steps of stamps that are no clock of the loop have no gaps either
-        found += [*_gaps(pooled, sorted_out, step), *_pauses(pooled, sorted_out), *_jitter(measured, sorted_out)]
+    # the steps of stamps that are no clock of the loop have no gaps either
+    if measured["measured_hz"] < 4 * declared:
+        found += [
+            *_gaps(pooled, sorted_out, step),
+            *_pauses(pooled, sorted_out),
+            *_jitter(measured, sorted_out),
+        ]
     return measured, [*found, *_overrun(pooled, measured, clocks, key)]
 
 
@@ -84,17 +105,26 @@ def _none() -> DataFinding:
 def _is_positional(clock: Clock, declared: float, *, is_float32: bool) -> bool:
     rounding = float(np.spacing(np.float32(np.abs(clock).max(initial=0.0)))) if is_float32 else 0.0
     tolerance = max(_POSITIONAL_S, min(rounding, 0.05 / declared))
-    return bool(np.abs(clock - clock[0] - np.arange(len(clock)) / declared).max() < tolerance) if len(clock) else True
+    return (
+        bool(np.abs(clock - clock[0] - np.arange(len(clock)) / declared).max() < tolerance)
+        if len(clock)
+        else True
+    )
 
 
-def _positional(measured: dict[str, Any], key: str, declared: float, found: list[DataFinding]) -> tuple[dict[str, Any], list[DataFinding]]:
+def _positional(
+    measured: dict[str, Any], key: str, declared: float, found: list[DataFinding]
+) -> tuple[dict[str, Any], list[DataFinding]]:
     measured["is_positional"] = True
     if key == TIME:
         return measured | {"measured_hz": declared}, found
     finding = DataFinding(
         code="positional_timestamps",
         severity=Severity.NOTE,
-        sentence=f"timestamps are positional, exactly k/{declared:g}: the true recording rate cannot be checked from them",
+        sentence=(
+            f"timestamps are positional, exactly k/{declared:g}: the true recording rate cannot be checked"
+            " from them"
+        ),
         remedy="measure the loop on the robot, or record a real clock beside the timestamp",
         feature="timestamp",
         numbers={"declared_hz": declared},
@@ -110,7 +140,11 @@ def _figures(found: Mapping[int, Running], step: float | None) -> dict[str, Any]
         "jitter_ms": 1e3 * float(np.median([r.jitter_s for r in found.values()])),
         "missing_frames": sum(r.missing for r in found.values()),
         "largest_gap_ms": 1e3 * max((r.largest_gap_s for r in found.values()), default=0.0),
-        "pauses": {"count": len(pauses), "total_s": float(sum(pauses)), "longest_s": float(max(pauses, default=0.0))},
+        "pauses": {
+            "count": len(pauses),
+            "total_s": float(sum(pauses)),
+            "longest_s": float(max(pauses, default=0.0)),
+        },
     }
 
 
@@ -122,18 +156,44 @@ def _rate(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
     drift = (longest - 1) * (1.0 / actual - 1.0 / declared)
     numbers = {"declared_hz": declared, "measured_hz": actual, "drift_s": drift}
     if dataset.info.version == TUB and actual > _NO_LOOP_HZ:
-        sentence = f"records are {1e3 / actual:.3g} ms apart ({actual:.0f} Hz): they were stamped when the tub was written, not when the car drove"
-        rate = "" if dataset.keymap is not None and dataset.keymap.rate_hz else "state the rate of the drive with --rate-hz; "
+        sentence = (
+            f"records are {1e3 / actual:.3g} ms apart ({actual:.0f} Hz): they were stamped when the tub was"
+            " written, not when the car drove"
+        )
+        rate = (
+            ""
+            if dataset.keymap is not None and dataset.keymap.rate_hz
+            else "state the rate of the drive with --rate-hz; "
+        )
         remedy = f"{rate}then leave the stamps out: {convert_command(dataset, '--clock', 'positional')}"
-        return [DataFinding(code="rate_mismatch", severity=Severity.FAULT, sentence=sentence, remedy=remedy, feature=str(measured["source"]), numbers=numbers)]
-    video = f"; videos played at {declared:g} fps drift {drift:+.2f} s from the log over the longest episode" if dataset.camera_keys else ""
+        return [
+            DataFinding(
+                code="rate_mismatch",
+                severity=Severity.FAULT,
+                sentence=sentence,
+                remedy=remedy,
+                feature=str(measured["source"]),
+                numbers=numbers,
+            )
+        ]
+    video = (
+        f"; videos played at {declared:g} fps drift {drift:+.2f} s from the log over the longest episode"
+        if dataset.camera_keys
+        else ""
+    )
     is_far = abs(actual / declared - 1.0) > _RATE_FAULT
     return [
         DataFinding(
             code="rate_mismatch",
             severity=Severity.FAULT if is_far else Severity.NOTE,
-            sentence=f"declared {declared:g} fps, measured {actual:.2f} Hz ({1e3 / actual:.1f} ms step while it runs, pauses left out){video}",
-            remedy="declare the measured rate, or resample to the declared one; run the policy at the rate it was recorded at",
+            sentence=(
+                f"declared {declared:g} fps, measured {actual:.2f} Hz ({1e3 / actual:.1f} ms step while it"
+                f" runs, pauses left out){video}"
+            ),
+            remedy=(
+                "declare the measured rate, or resample to the declared one; run the policy at the rate it"
+                " was recorded at"
+            ),
             feature=str(measured["source"]),
             numbers=numbers,
         )
@@ -149,14 +209,23 @@ def _rates(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     others = [(step, episodes) for step, episodes in groups[1:] if abs(step / usual - 1.0) > _RATES_APART]
     if not others:
         return []
-    said = [f"{1 / step:.1f} Hz in {len(episodes)} episodes ({listed([str(k) for k in episodes])})" for step, episodes in (groups[0], *others)]
+    said = [
+        f"{1 / step:.1f} Hz in {len(episodes)} episodes ({listed([str(k) for k in episodes])})"
+        for step, episodes in (groups[0], *others)
+    ]
     slow = max(step for step, _ in groups)
     return [
         DataFinding(
             code="rates_differ",
             severity=Severity.FAULT,
-            sentence=f"episodes were recorded at different rates, {pooled.dataset.info.rate_hz:g} fps declared for all: {listed(said)}",
-            remedy=f"keep one rate: write each group by itself with --episodes, the faster ones with --resample {1 / slow:.3g}, and declare that rate",
+            sentence=(
+                f"episodes were recorded at different rates, {pooled.dataset.info.rate_hz:g} fps declared for"
+                f" all: {listed(said)}"
+            ),
+            remedy=(
+                "keep one rate: write each group by itself with --episodes, the faster ones with --resample"
+                f" {1 / slow:.3g}, and declare that rate"
+            ),
             feature="timestamp",
             numbers={f"{1 / step:.2f}": episodes for step, episodes in groups},
         )
@@ -168,15 +237,26 @@ def _changes(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     changed = {n: r.change for n, r in found.items() if r.change is not None}
     if not changed:
         return []
-    parts = [f"episode {n} from {1 / a:.1f} to {1 / b:.1f} Hz at frame {k}" for n, (k, a, b) in changed.items()]
+    parts = [
+        f"episode {n} from {1 / a:.1f} to {1 / b:.1f} Hz at frame {k}" for n, (k, a, b) in changed.items()
+    ]
     return [
         DataFinding(
             code="rate_changes",
             severity=Severity.FAULT,
-            sentence=f"the rate changes within {len(changed)} episodes, {pooled.dataset.info.rate_hz:g} fps declared: {listed(parts)}",
-            remedy="split these episodes there: two recordings were joined, or the loop was slowed down by something that began then",
+            sentence=(
+                f"the rate changes within {len(changed)} episodes, {pooled.dataset.info.rate_hz:g} fps"
+                f" declared: {listed(parts)}"
+            ),
+            remedy=(
+                "split these episodes there: two recordings were joined, or the loop was slowed down by"
+                " something that began then"
+            ),
             feature="timestamp",
-            numbers={str(n): {"frame": k, "before_hz": 1 / a, "after_hz": 1 / b} for n, (k, a, b) in changed.items()},
+            numbers={
+                str(n): {"frame": k, "before_hz": 1 / a, "after_hz": 1 / b}
+                for n, (k, a, b) in changed.items()
+            },
         )
     ]
 
@@ -196,13 +276,23 @@ def _gaps(pooled: Pooled, found: Mapping[int, Running], step: float) -> list[Dat
         DataFinding(
             code="clock_gaps",
             severity=Severity.NOTE if is_little else Severity.WARNING,
-            sentence=f"about {missing} frames are missing ({100 * share:.1f} %), in {len(gaps)} of {len(found)} episodes; "
-            f"the longest gap is {1e3 * longest:.0f} ms in episode {worst} against a step of {1e3 * step:.0f} ms",
-            remedy=f"look at episodes {listed([str(n) for n in many])}; cut them at the gaps or drop them"
-            if not is_little
-            else "nothing to do; if it grows, look at the load of the machine and the USB bus",
+            sentence=(
+                f"about {missing} frames are missing ({100 * share:.1f} %), in {len(gaps)} of {len(found)}"
+                f" episodes; the longest gap is {1e3 * longest:.0f} ms in episode {worst} against a step of"
+                f" {1e3 * step:.0f} ms"
+            ),
+            remedy=(
+                f"look at episodes {listed([str(n) for n in many])}; cut them at the gaps or drop them"
+                if not is_little
+                else "nothing to do; if it grows, look at the load of the machine and the USB bus"
+            ),
             feature="timestamp",
-            numbers={"largest_gap_ms": {str(n): 1e3 * r.largest_gap_s for n, r in gaps.items()}, "missing": missing, "share": share, "step_ms": 1e3 * step},
+            numbers={
+                "largest_gap_ms": {str(n): 1e3 * r.largest_gap_s for n, r in gaps.items()},
+                "missing": missing,
+                "share": share,
+                "step_ms": 1e3 * step,
+            },
         )
     ]
 
@@ -213,13 +303,21 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     if not pauses:
         return []
     lengths = [s for each in pauses.values() for _, s in each]
-    where = [f"episode {n} before frame {k} ({s:.1f} s{hours(s)})" for n, each in pauses.items() for k, s in each]
+    where = [
+        f"episode {n} before frame {k} ({s:.1f} s{hours(s)})" for n, each in pauses.items() for k, s in each
+    ]
     return [
         DataFinding(
             code="recording_pauses",
             severity=Severity.WARNING,
-            sentence=f"{len(lengths)} pauses within {len(pauses)} episodes, {sum(lengths):.1f} s in all, the longest {max(lengths):.1f} s: {listed(where)}",
-            remedy="split the episodes there, or drop them; a chunk of actions must not run over a pause. The rate is that of the loop, without them",
+            sentence=(
+                f"{len(lengths)} pauses within {len(pauses)} episodes, {sum(lengths):.1f} s in all, the"
+                f" longest {max(lengths):.1f} s: {listed(where)}"
+            ),
+            remedy=(
+                "split the episodes there, or drop them; a chunk of actions must not run over a pause. The"
+                " rate is that of the loop, without them"
+            ),
             feature="timestamp",
             numbers={
                 "count": len(lengths),
@@ -233,7 +331,11 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
 
 def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFinding]:
     """Say where the reader ended an episode because the recording paused, or its clock was set."""
-    steps = {e.index: float(e.extra["pause_before_s"]) for e in pooled.dataset.entries if "pause_before_s" in e.extra}
+    steps = {
+        e.index: float(e.extra["pause_before_s"])
+        for e in pooled.dataset.entries
+        if "pause_before_s" in e.extra
+    }
     rate = measured.get("measured_hz") or measured["declared_hz"]
     pauses, back = {k: s for k, s in steps.items() if s > 0}, {k: s for k, s in steps.items() if s < 0}
     found = []
@@ -244,8 +346,12 @@ def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFindin
             DataFinding(
                 code="recording_pauses",
                 severity=Severity.NOTE,
-                sentence=f"the recording paused {len(pauses)} times, {sum(pauses.values()):.1f} s in all, the longest {longest:.1f} s{hours(longest)}; "
-                f"an episode ends at each ({pooled.dataset.n_episodes} in all), and the rate of {rate:.3g} Hz is that of the loop",
+                sentence=(
+                    f"the recording paused {len(pauses)} times, {sum(pauses.values()):.1f} s in all, the"
+                    f" longest {longest:.1f} s{hours(longest)}; an episode ends at each"
+                    f" ({pooled.dataset.n_episodes} in all), and the rate of {rate:.3g} Hz is that of the"
+                    " loop"
+                ),
                 remedy="nothing to do",
                 numbers={**measured["pauses"], "before_episode_s": {str(k): s for k, s in pauses.items()}},
             )
@@ -256,7 +362,9 @@ def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFindin
             DataFinding(
                 code="clock_set_back",
                 severity=Severity.NOTE,
-                sentence=f"the clock was set back {len(back)} times: {listed(parts)}; an episode ends at each",
+                sentence=(
+                    f"the clock was set back {len(back)} times: {listed(parts)}; an episode ends at each"
+                ),
                 remedy="nothing to do here; record with a monotonic clock",
                 numbers={str(k): s for k, s in back.items()},
             )
@@ -272,9 +380,14 @@ def _jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[Data
             DataFinding(
                 code="clock_bursts",
                 severity=Severity.WARNING,
-                sentence=f"frames come in bursts in {len(bursts)} of {len(found)} episodes: most steps are far from their median, "
-                f"{step:.1f} ms on the average while it runs",
-                remedy="stamp frames where they are taken and not where a buffer is emptied; a delta of two states means nothing over unequal steps",
+                sentence=(
+                    f"frames come in bursts in {len(bursts)} of {len(found)} episodes: most steps are far"
+                    f" from their median, {step:.1f} ms on the average while it runs"
+                ),
+                remedy=(
+                    "stamp frames where they are taken and not where a buffer is emptied; a delta of two"
+                    " states means nothing over unequal steps"
+                ),
                 feature="timestamp",
                 numbers={"episodes": bursts, "mean_step_ms": step},
             )
@@ -286,7 +399,10 @@ def _jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[Data
             code="clock_jitter",
             severity=Severity.NOTE,
             sentence=f"steps scatter by {jitter:.1f} ms (standard deviation) around {step:.1f} ms",
-            remedy="look frames up by time and not by number; a loop that sleeps for the rest of its period scatters less",
+            remedy=(
+                "look frames up by time and not by number; a loop that sleeps for the rest of its period"
+                " scatters less"
+            ),
             feature="timestamp",
             numbers={"jitter_ms": jitter, "step_ms": step},
         )
@@ -300,14 +416,22 @@ def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
         return []
     has_videos = any(e.videos for e in pooled.dataset.entries)
     first, last = next(iter(starts)), list(starts)[-1]
-    lookup = "LeRobot looks a frame up at this time of the episode's video, and finds none or another" if has_videos else "LeRobot's begin at 0"
+    lookup = (
+        "LeRobot looks a frame up at this time of the episode's video, and finds none or another"
+        if has_videos
+        else "LeRobot's begin at 0"
+    )
     return [
         DataFinding(
             code="clock_runs_on",
             severity=Severity.FAULT if has_videos else Severity.WARNING,
-            sentence=f"timestamp does not begin at 0 in {len(starts)} of {len(clocks)} episodes (episode {first} at {starts[first]:.6g} s, "
-            f"episode {last} at {starts[last]:.6g} s): {lookup}",
-            remedy=f"subtract the first stamp of each episode; this does it: {convert_command(pooled.dataset)}",
+            sentence=(
+                f"timestamp does not begin at 0 in {len(starts)} of {len(clocks)} episodes (episode {first}"
+                f" at {starts[first]:.6g} s, episode {last} at {starts[last]:.6g} s): {lookup}"
+            ),
+            remedy=(
+                f"subtract the first stamp of each episode; this does it: {convert_command(pooled.dataset)}"
+            ),
             feature="timestamp",
             numbers={str(n): s for n, s in starts.items()},
         )
@@ -326,8 +450,11 @@ def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[Clock], key:
         DataFinding(
             code="timestamps_overrun",
             severity=Severity.NOTE,
-            sentence=f"time stamps are a real clock: time x {declared:g} fps names frames beyond the last in {len(beyond)} episodes (frame {beyond[worst]} of "
-            f"{pooled.lengths[worst]} in episode {worst}), which crashes loaders that look frames up so; nothing is wrong with the data",
+            sentence=(
+                f"time stamps are a real clock: time x {declared:g} fps names frames beyond the last in"
+                f" {len(beyond)} episodes (frame {beyond[worst]} of {pooled.lengths[worst]} in episode"
+                f" {worst}), which crashes loaders that look frames up so; nothing is wrong with the data"
+            ),
             remedy="look frames up by the nearest presentation time and stop at the last one",
             feature=key,
             numbers={str(n): {"asked_for": k, "frames": pooled.lengths[n]} for n, k in beyond.items()},

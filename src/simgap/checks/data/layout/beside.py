@@ -33,14 +33,24 @@ def check_beside(dataset: Dataset) -> tuple[dict[str, Any], list[DataFinding]]:
         if measured:
             rates[name] = measured
     declared = dataset.info.rate_hz
-    return {"calibrations": calibrations, "rates": rates}, [*_calibrated(calibrations), *_recorder(rates, declared)]
+    return {"calibrations": calibrations, "rates": rates}, [
+        *_calibrated(calibrations),
+        *_recorder(rates, declared),
+    ]
 
 
 def _documents(root: Path) -> Iterator[tuple[Path, Any]]:
     """Yield the small JSON files of the folders beside those that LeRobot knows."""
     if not root.is_dir():
         return
-    folders = [root, *(p for p in sorted(root.iterdir()) if p.is_dir() and p.name not in _OWN and not p.name.startswith(".") and not p.is_symlink())]
+    folders = [
+        root,
+        *(
+            p
+            for p in sorted(root.iterdir())
+            if p.is_dir() and p.name not in _OWN and not p.name.startswith(".") and not p.is_symlink()
+        ),
+    ]
     seen = 0
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
@@ -65,7 +75,12 @@ def _motors(document: Any) -> dict[str, Any]:
         except ConventionError:
             continue
         known = {k: entry[k] for k in ("homing_offset", "drive_mode") if isinstance(entry.get(k), int)}
-        found[str(name)] = {"range_min": entry["range_min"], "range_max": entry["range_max"], **known, "degrees_per_percent": ends.degrees_per_percent}
+        found[str(name)] = {
+            "range_min": entry["range_min"],
+            "range_max": entry["range_max"],
+            **known,
+            "degrees_per_percent": ends.degrees_per_percent,
+        }
     return found
 
 
@@ -90,20 +105,38 @@ def _rates(document: Any, depth: int = 0) -> Iterator[tuple[str, float]]:
 def _calibrated(calibrations: dict[str, dict[str, Any]]) -> list[DataFinding]:
     if not calibrations:
         return []
-    parts = [f"{motor} {v['degrees_per_percent']:.3f}" for motors in calibrations.values() for motor, v in motors.items() if v["degrees_per_percent"]]
+    parts = [
+        f"{motor} {v['degrees_per_percent']:.3f}"
+        for motors in calibrations.values()
+        for motor, v in motors.items()
+        if v["degrees_per_percent"]
+    ]
     return [
         DataFinding(
             code="calibration_beside",
             severity=Severity.NOTE,
-            sentence=f"{listed(list(calibrations))} hold the calibrated range of the motors; one unit of -100..100 is so many degrees: {listed(parts, 6)}",
-            remedy="state them as `calibrated` of the dimensions; ticks, degrees and -100..100 can then be converted into each other",
-            numbers={"degrees_per_percent": {f: {m: v["degrees_per_percent"] for m, v in motors.items()} for f, motors in calibrations.items()}},
+            sentence=(
+                f"{listed(list(calibrations))} hold the calibrated range of the motors; one unit of -100..100"
+                f" is so many degrees: {listed(parts, 6)}"
+            ),
+            remedy=(
+                "state them as `calibrated` of the dimensions; ticks, degrees and -100..100 can then be"
+                " converted into each other"
+            ),
+            numbers={
+                "degrees_per_percent": {
+                    f: {m: v["degrees_per_percent"] for m, v in motors.items()}
+                    for f, motors in calibrations.items()
+                }
+            },
         )
     ]
 
 
 def _recorder(rates: dict[str, dict[str, float]], declared: float) -> list[DataFinding]:
-    off = {f: {k: v for k, v in found.items() if abs(v / declared - 1.0) > _OFF} for f, found in rates.items()}
+    off = {
+        f: {k: v for k, v in found.items() if abs(v / declared - 1.0) > _OFF} for f, found in rates.items()
+    }
     off = {f: found for f, found in off.items() if found}
     if not off:
         return []
@@ -112,7 +145,10 @@ def _recorder(rates: dict[str, dict[str, float]], declared: float) -> list[DataF
         DataFinding(
             code="recorder_rate",
             severity=Severity.NOTE,
-            sentence=f"notes beside the dataset give other rates than the declared {declared:g} fps: {listed(parts)}",
+            sentence=(
+                f"notes beside the dataset give other rates than the declared {declared:g} fps:"
+                f" {listed(parts)}"
+            ),
             remedy="ask which recordings they belong to; leave out those that ran at another rate",
             numbers=off,
         )

@@ -15,7 +15,8 @@ _DTYPES = {"float": "float32", "double": "float64", "bool": "bool"}
 
 def check_columns(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     """Return the findings about columns and their declarations."""
-    stored = [*_columns(dataset), *_declarations(dataset)] if dataset.info.is_lerobot else []  # other formats have no columns that must be
+    # other formats have no columns that must be
+    stored = [*_columns(dataset), *_declarations(dataset)] if dataset.info.is_lerobot else []
     return [*stored, *_vectors(dataset, pooled)]
 
 
@@ -35,19 +36,30 @@ def _columns(dataset: Dataset) -> list[DataFinding]:
                 numbers={"columns": undeclared},
             )
         )
-    needed = [k for k, f in features.items() if f.dtype != "video"] + [k for k in INDEX_FEATURES if k not in features]
+    needed = [k for k, f in features.items() if f.dtype != "video"] + [
+        k for k in INDEX_FEATURES if k not in features
+    ]
     absent = [k for k in dict.fromkeys(needed) if k not in schema.names]
     if absent:
         found.append(
             DataFinding(
                 code="missing_columns",
                 severity=Severity.FAULT,
-                sentence=f"columns that a LeRobot dataset needs are missing in the data files: {listed(absent)}",
-                remedy="write the columns (index and task_index follow from the order of episodes), or convert again with LeRobot's own tools",
+                sentence=(
+                    f"columns that a LeRobot dataset needs are missing in the data files: {listed(absent)}"
+                ),
+                remedy=(
+                    "write the columns (index and task_index follow from the order of episodes), or convert"
+                    " again with LeRobot's own tools"
+                ),
                 numbers={"columns": absent},
             )
         )
-    other = {n: (features[n].dtype, kind) for n in schema.names if n in features and (kind := _stored(schema.field(n).type)) and kind != features[n].dtype}
+    other = {
+        n: (features[n].dtype, kind)
+        for n in schema.names
+        if n in features and (kind := _stored(schema.field(n).type)) and kind != features[n].dtype
+    }
     if other:
         parts = [f"{n} declared {a}, stored {b}" for n, (a, b) in other.items()]
         found.append(
@@ -65,7 +77,9 @@ def _columns(dataset: Dataset) -> list[DataFinding]:
 def _stored(kind: Any) -> str | None:
     inner = kind
     for _ in range(2):
-        inner = inner.value_type if str(inner).startswith(("list", "fixed_size_list", "large_list")) else inner
+        inner = (
+            inner.value_type if str(inner).startswith(("list", "fixed_size_list", "large_list")) else inner
+        )
     name = str(inner)
     return _DTYPES.get(name, name if name.startswith(("int", "uint")) else None)
 
@@ -89,19 +103,28 @@ def _declarations(dataset: Dataset) -> list[DataFinding]:
             DataFinding(
                 code="path_template",
                 severity=Severity.WARNING,
-                sentence=f"path templates use {{chunk_index}} ({info.data_path!r}); {info.version} fills {{episode_chunk}}, so LeRobot fails with a KeyError",
+                sentence=(
+                    f"path templates use {{chunk_index}} ({info.data_path!r}); {info.version} fills"
+                    " {episode_chunk}, so LeRobot fails with a KeyError"
+                ),
                 remedy="write {episode_chunk} in data_path and video_path",
                 numbers={"data_path": info.data_path, "video_path": info.video_path},
             )
         )
-    turned = [k for k, f in info.features.items() if f.is_image and len(f.shape) == 3 and f.shape[0] in (1, 3) and f.shape[2] > 4]
+    turned = [
+        k
+        for k, f in info.features.items()
+        if f.is_image and len(f.shape) == 3 and f.shape[0] in (1, 3) and f.shape[2] > 4
+    ]
     if turned:
         found.append(
             DataFinding(
                 code="image_shape_order",
                 severity=Severity.WARNING,
-                sentence=f"image features are declared channel first ({turned[0]}: {list(info.features[turned[0]].shape)}); "
-                "LeRobot writes [height, width, channels]",
+                sentence=(
+                    f"image features are declared channel first ({turned[0]}:"
+                    f" {list(info.features[turned[0]].shape)}); LeRobot writes [height, width, channels]"
+                ),
                 remedy="reorder shape and names in info.json to [height, width, channels]",
                 numbers={k: list(info.features[k].shape) for k in turned},
             )
@@ -123,7 +146,10 @@ def _vectors(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
                 DataFinding(
                     code="dimension_count_mismatch",
                     severity=Severity.FAULT,
-                    sentence=f"{key} declares {declared} dimensions and {len(feature.names)} names, the data have {width}",
+                    sentence=(
+                        f"{key} declares {declared} dimensions and {len(feature.names)} names, the data have"
+                        f" {width}"
+                    ),
                     remedy="correct shape and names in info.json; a wrong count shifts every joint",
                     feature=key,
                     numbers={"declared": declared, "names": len(feature.names), "found": width},

@@ -25,7 +25,20 @@ from simgap.errors import DataError
 
 _OPENPI = frozenset({"actions", "state", "image", "images", "wrist_image"})
 """Keys of the conversion scripts of openpi, whose policies map them."""
-_KNOWN_TOP = frozenset({"data", "meta", "videos", "images", "cache", KEYMAP_JSON, "README.md", ".gitattributes", ".cache", ".git"})
+_KNOWN_TOP = frozenset(
+    {
+        "data",
+        "meta",
+        "videos",
+        "images",
+        "cache",
+        KEYMAP_JSON,
+        "README.md",
+        ".gitattributes",
+        ".cache",
+        ".git",
+    }
+)
 
 
 def counts(dataset: Dataset, pooled: Pooled) -> dict[str, Any]:
@@ -51,7 +64,15 @@ def check_layout(dataset: Dataset, pooled: Pooled) -> tuple[dict[str, Any], list
     """Return what was measured of the folder, and the findings about keys, counts, columns and places."""
     spans, span_findings = check_spans(pooled)
     beside, beside_findings = check_beside(dataset)
-    found = [*_assumed(dataset), *_counts(dataset, pooled), *_left_out(dataset), *check_index(pooled), *_videos(dataset), *span_findings, *_integrity(pooled)]
+    found = [
+        *_assumed(dataset),
+        *_counts(dataset, pooled),
+        *_left_out(dataset),
+        *check_index(pooled),
+        *_videos(dataset),
+        *span_findings,
+        *_integrity(pooled),
+    ]
     if dataset.info.is_lerobot:
         found += [*_keys(dataset), *_tasks(dataset, pooled), *_strays(dataset)]
     return _measured(dataset, pooled) | {"videos": spans, "beside": beside}, [*found, *beside_findings]
@@ -82,12 +103,19 @@ def _counts_up(pooled: Pooled) -> bool | None:
 def _assumed(dataset: Dataset) -> list[DataFinding]:
     """Return what the reader had to assume, for the owner to confirm."""
     remedy = "state it: a key map beside the data (simgap-map.json) or the options of `simgap data`"
-    return [DataFinding(code="assumed_by_reader", severity=Severity.NOTE, sentence=note, remedy=remedy) for note in dataset.notes]
+    return [
+        DataFinding(code="assumed_by_reader", severity=Severity.NOTE, sentence=note, remedy=remedy)
+        for note in dataset.notes
+    ]
 
 
 def _keys(dataset: Dataset) -> list[DataFinding]:
     wrong = {k: w for k, w in ((dataset.action_key, ACTION), (dataset.state_key, STATE)) if k != w}
-    wrong |= {key: f"{IMAGE_PREFIX}{name}" for name, key in dataset.camera_keys.items() if not key.startswith(IMAGE_PREFIX)}
+    wrong |= {
+        key: f"{IMAGE_PREFIX}{name}"
+        for name, key in dataset.camera_keys.items()
+        if not key.startswith(IMAGE_PREFIX)
+    }
     if not wrong:
         return []
     pairs = [f"{k!r} instead of {w!r}" for k, w in wrong.items()]
@@ -98,7 +126,10 @@ def _keys(dataset: Dataset) -> list[DataFinding]:
             code="nonstandard_keys",
             severity=Severity.NOTE if is_openpi else Severity.WARNING,
             sentence=f"feature keys are {whose}: {listed(pairs)}; LeRobot policies will not find them",
-            remedy=f"map them where the policy is configured, or write the data under LeRobot's names: {convert_command(dataset)}",
+            remedy=(
+                "map them where the policy is configured, or write the data under LeRobot's names:"
+                f" {convert_command(dataset)}"
+            ),
             numbers={"renames": wrong},
         )
     ]
@@ -107,15 +138,20 @@ def _keys(dataset: Dataset) -> list[DataFinding]:
 def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
     found = []
     frames = sum(pooled.lengths.values())
-    for what, declared, actual in (("episode", dataset.info.total_episodes, dataset.n_episodes), ("frame", dataset.info.total_frames, frames)):
+    for what, declared, actual in (
+        ("episode", dataset.info.total_episodes, dataset.n_episodes),
+        ("frame", dataset.info.total_frames, frames),
+    ):
         if declared != actual:
             found.append(
                 DataFinding(
                     code=f"{what}_count_mismatch",
                     severity=Severity.FAULT,
                     sentence=f"info.json declares {declared} {what}s, {actual} are there",
-                    remedy="look whether rows stand in another file than the index names (rows_elsewhere says so); "
-                    "else restore the missing files, or correct info.json with the real count",
+                    remedy=(
+                        "look whether rows stand in another file than the index names (rows_elsewhere says"
+                        " so); else restore the missing files, or correct info.json with the real count"
+                    ),
                     numbers={"declared": declared, "found": actual},
                 )
             )
@@ -127,7 +163,10 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
             DataFinding(
                 code="episode_length_mismatch",
                 severity=Severity.FAULT,
-                sentence=f"{len(wrong)} episodes have another length than the index says: episode {first} lists {declared} frames and has {actual}",
+                sentence=(
+                    f"{len(wrong)} episodes have another length than the index says: episode {first} lists"
+                    f" {declared} frames and has {actual}"
+                ),
                 remedy="rebuild the episode index from the data files, or restore the data files",
                 numbers={"episodes": {str(k): {"declared": a, "found": b} for k, (a, b) in wrong.items()}},
             )
@@ -138,11 +177,21 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
 def _left_out(dataset: Dataset) -> list[DataFinding]:
     """Return what every reader would pass over: listed episodes without frames, rows of data that no listed episode claims."""
     lost = left_out(dataset)
-    remedy = "correct the index (meta/episodes) by the data files, or remove what is not meant to be there; no verb reads it as it is"
+    remedy = (
+        "correct the index (meta/episodes) by the data files, or remove what is not meant to be there; no"
+        " verb reads it as it is"
+    )
     codes = (("episodes_without_frames", lost.episodes), ("rows_without_episode", lost.rows))
     present = [(code, {str(k): v for k, v in found.items()}) for code, found in codes if found]
     return [
-        DataFinding(code=code, severity=Severity.FAULT, sentence=sentence, remedy=remedy, feature="meta/episodes", numbers=numbers)
+        DataFinding(
+            code=code,
+            severity=Severity.FAULT,
+            sentence=sentence,
+            remedy=remedy,
+            feature="meta/episodes",
+            numbers=numbers,
+        )
         for (code, numbers), sentence in zip(present, lost.sentences(), strict=True)
     ]
 
@@ -159,13 +208,20 @@ def _videos(dataset: Dataset) -> list[DataFinding]:
         by_camera[key] = {"episodes": len(spans), "missing": missing, "misplaced": misplaced}
     missing_total, misplaced_total = (sum(c[k] for c in by_camera.values()) for k in ("missing", "misplaced"))
     if missing_total:
-        parts = [f"{key} in {c['missing']} of {c['episodes']} episodes" for key, c in by_camera.items() if c["missing"]]
+        parts = [
+            f"{key} in {c['missing']} of {c['episodes']} episodes"
+            for key, c in by_camera.items()
+            if c["missing"]
+        ]
         found.append(
             DataFinding(
                 code="missing_videos",
                 severity=Severity.FAULT,
                 sentence=f"videos are missing: {listed(parts)}",
-                remedy="download the videos (for git repositories 'git lfs pull'), or drop the episodes or cameras from the index",
+                remedy=(
+                    "download the videos (for git repositories 'git lfs pull'), or drop the episodes or"
+                    " cameras from the index"
+                ),
                 feature="videos",
                 numbers=by_camera,
             )
@@ -175,7 +231,10 @@ def _videos(dataset: Dataset) -> list[DataFinding]:
             DataFinding(
                 code="misplaced_videos",
                 severity=Severity.FAULT,
-                sentence=f"{misplaced_total} videos lie under video/, info.json's video_path says {dataset.info.video_path!r}: every lookup by LeRobot fails",
+                sentence=(
+                    f"{misplaced_total} videos lie under video/, info.json's video_path says"
+                    f" {dataset.info.video_path!r}: every lookup by LeRobot fails"
+                ),
                 remedy="rename the folder video/ to videos/, or correct video_path",
                 feature="videos",
                 numbers=by_camera,
@@ -199,7 +258,10 @@ def _tasks(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
         DataFinding(
             code="missing_tasks",
             severity=Severity.FAULT,
-            sentence=f"meta/{path.name} {problem}: LeRobot cannot open the dataset, or cannot say what a frame's task is",
+            sentence=(
+                f"meta/{path.name} {problem}: LeRobot cannot open the dataset, or cannot say what a frame's"
+                " task is"
+            ),
             remedy="download the file again, or write it: one row a task_index, with its text",
             feature="task_index",
             numbers={"used": sorted(used)},
@@ -214,7 +276,9 @@ def _listed_tasks(path: Path) -> set[int] | str:
     try:
         if path.suffix == ".jsonl":
             return {int(row["task_index"]) for _, row in read_json_lines(path)}
-        return {int(k) for k in read_parquet(path, ["task_index"], most_rows=EPISODES)["task_index"].to_pylist()}
+        return {
+            int(k) for k in read_parquet(path, ["task_index"], most_rows=EPISODES)["task_index"].to_pylist()
+        }
     except (DataError, *MALFORMED) as error:
         return f"cannot be read ({said(error)})"
 
@@ -236,7 +300,9 @@ def _strays(dataset: Dataset) -> list[DataFinding]:
                     numbers={"bytes": path.stat().st_size},
                 )
             )
-    known = _KNOWN_TOP | ({"video"} if any(not s.is_standard for e in dataset.entries for s in e.videos.values()) else set())
+    known = _KNOWN_TOP | (
+        {"video"} if any(not s.is_standard for e in dataset.entries for s in e.videos.values()) else set()
+    )
     extra = sorted(p.name for p in root.iterdir() if p.name not in known)
     if extra:
         found.append(
@@ -268,10 +334,16 @@ def _integrity(pooled: Pooled) -> list[DataFinding]:
         length = pooled.lengths[number]
         if "frame_index" in columns and not np.array_equal(columns["frame_index"], np.arange(length)):
             broken.append(number)
-        has_index &= "index" not in columns or np.array_equal(columns["index"], np.arange(rows, rows + length))
+        has_index &= "index" not in columns or np.array_equal(
+            columns["index"], np.arange(rows, rows + length)
+        )
         rows += length
     if broken or not has_index:
-        what = f"frame_index of episodes {listed([str(b) for b in broken])} does not count 0, 1, 2 ..." if broken else "index is not the global row number"
+        what = (
+            f"frame_index of episodes {listed([str(b) for b in broken])} does not count 0, 1, 2 ..."
+            if broken
+            else "index is not the global row number"
+        )
         found.append(
             DataFinding(
                 code="broken_index",
@@ -286,5 +358,9 @@ def _integrity(pooled: Pooled) -> list[DataFinding]:
             _ = dataset.fingerprint
         except DataError as error:
             remedy = "restore the files, or make the dataset again elsewhere"
-            found.append(DataFinding(code="changed_since_finished", severity=Severity.FAULT, sentence=str(error), remedy=remedy))
+            found.append(
+                DataFinding(
+                    code="changed_since_finished", severity=Severity.FAULT, sentence=str(error), remedy=remedy
+                )
+            )
     return found

@@ -1,7 +1,8 @@
 """Does the episode index of a v3.0 dataset point at the rows and the moments of video that belong to each episode.
 
-A file of v3.0 holds several episodes, so every row of ``meta/episodes`` has to say in which file and where. Converters and merges get
-that wrong without any error: an episode comes back empty, a chunk is all padding, a picture is that of another episode.
+A file of v3.0 holds several episodes, so every row of ``meta/episodes`` has to say in which file and where.
+Converters and merges get that wrong without any error: an episode comes back empty, a chunk is all padding, a
+picture is that of another episode.
 """
 
 from __future__ import annotations
@@ -46,24 +47,42 @@ def _elsewhere(pooled: Pooled) -> list[DataFinding]:
     for entry in dataset.entries:
         if "declared_data" in entry.extra:
             numbers = {"length": entry.length, "rows_there": 0, "rows_missing": entry.length}
-            found[str(entry.index)] = numbers | {"declared_file": entry.extra["declared_data"], "right_file": _below(dataset.root, entry.data)}
+            found[str(entry.index)] = numbers | {
+                "declared_file": entry.extra["declared_data"],
+                "right_file": _below(dataset.root, entry.data),
+            }
     places = _places(dataset, set(short)) if short else {}
     for index, entry in short.items():
         others = {path: n for path, n in places.get(index, {}).items() if path != entry.data.resolve()}
         if others:
             right = max(others, key=lambda path: others[path])
-            numbers = {"length": entry.length, "rows_there": pooled.lengths[index], "rows_missing": entry.length - pooled.lengths[index]}
-            found[str(index)] = numbers | {"declared_file": _below(dataset.root, entry.data), "right_file": _below(dataset.root, right)}
+            numbers = {
+                "length": entry.length,
+                "rows_there": pooled.lengths[index],
+                "rows_missing": entry.length - pooled.lengths[index],
+            }
+            found[str(index)] = numbers | {
+                "declared_file": _below(dataset.root, entry.data),
+                "right_file": _below(dataset.root, right),
+            }
     if not found:
         return []
-    parts = [f"episode {k} names {v['declared_file']} and lies in {v['right_file']} ({v['rows_missing']} rows)" for k, v in found.items()]
+    parts = [
+        f"episode {k} names {v['declared_file']} and lies in {v['right_file']} ({v['rows_missing']} rows)"
+        for k, v in found.items()
+    ]
     return [
         DataFinding(
             code="rows_elsewhere",
             severity=Severity.FAULT,
-            sentence=f"the index sends {len(found)} episodes to the wrong data file, so they come back without frames: {listed(parts)}",
-            remedy="correct data/chunk_index and data/file_index in meta/episodes; converters get the first episode of a new file wrong. "
-            "No row is lost, and nothing has to be downloaded again",
+            sentence=(
+                f"the index sends {len(found)} episodes to the wrong data file, so they come back without"
+                f" frames: {listed(parts)}"
+            ),
+            remedy=(
+                "correct data/chunk_index and data/file_index in meta/episodes; converters get the first"
+                " episode of a new file wrong. No row is lost, and nothing has to be downloaded again"
+            ),
             feature="meta/episodes",
             numbers=found,
         )
@@ -95,7 +114,10 @@ def _below(root: Path, path: Path) -> str:
 
 def _boundaries(pooled: Pooled) -> list[DataFinding]:
     """Compare the rows an episode claims with those that carry its number."""
-    claimed = {e.index: _claim(e.extra.get("dataset_from_index"), e.extra.get("dataset_to_index")) for e in pooled.dataset.entries}
+    claimed = {
+        e.index: _claim(e.extra.get("dataset_from_index"), e.extra.get("dataset_to_index"))
+        for e in pooled.dataset.entries
+    }
     if all(v is None for v in claimed.values()):
         return []
     true = _true_rows(pooled)
@@ -116,14 +138,25 @@ def _boundaries(pooled: Pooled) -> list[DataFinding]:
         "border_jumps_s": jumps,
         "real_gaps": len(gaps),
     }
-    times = f"; {len(jumps)} jumps of time lie at episode borders ({min(jumps):.2f} s) and {len(gaps)} within episodes" if jumps else ""
+    times = (
+        f"; {len(jumps)} jumps of time lie at episode borders ({min(jumps):.2f} s) and {len(gaps)} within"
+        " episodes"
+        if jumps
+        else ""
+    )
     return [
         DataFinding(
             code="boundaries_wrong",
             severity=Severity.FAULT,
-            sentence=f"dataset_from_index and dataset_to_index of {len(wrong)} episodes are not their rows: {text}; {100 * observed:.1f} % of the steps of a "
-            f"chunk of {HORIZON} count as padding, {100 * exact:.1f} % would be right{times}",
-            remedy="rewrite both columns of meta/episodes by adding up the lengths; a loss that leaves padding out has ignored most targets",
+            sentence=(
+                f"dataset_from_index and dataset_to_index of {len(wrong)} episodes are not their rows:"
+                f" {text}; {100 * observed:.1f} % of the steps of a chunk of {HORIZON} count as padding,"
+                f" {100 * exact:.1f} % would be right{times}"
+            ),
+            remedy=(
+                "rewrite both columns of meta/episodes by adding up the lengths; a loss that leaves padding"
+                " out has ignored most targets"
+            ),
             feature="meta/episodes",
             numbers=numbers,
         )
@@ -163,7 +196,9 @@ def _jumps(pooled: Pooled, rows: dict[int, tuple[int, int]]) -> list[float]:
     """Return the steps back in time within the rows of each episode, in seconds."""
     if any("timestamp" not in e for e in pooled.episodes):
         return []
-    clock: NDArray[np.float64] = np.concatenate([np.asarray(e["timestamp"], dtype=np.float64).reshape(-1) for e in pooled.episodes])
+    clock: NDArray[np.float64] = np.concatenate(
+        [np.asarray(e["timestamp"], dtype=np.float64).reshape(-1) for e in pooled.episodes]
+    )
     jumps = []
     for start, stop in rows.values():
         steps = np.diff(clock[max(0, start) : max(0, stop)])
@@ -193,7 +228,8 @@ class Claim:
 def video_claims(pooled: Pooled) -> dict[str, list[Claim]]:
     """Return, for each camera in videos, where the episodes say that their frames lie; empty for images inside the parquet."""
     dataset = pooled.dataset
-    # Our own writer gives each episode files of its own, and reading thousands of row files twice takes longer than all else.
+    # Our own writer gives each episode files of its own, and reading thousands of row files twice takes
+    # longer than all else.
     raw = _raw_rows(dataset) if dataset.info.version == VERSION_30 and not dataset.is_ours else {}
     claims: dict[str, list[Claim]] = {}
     for key in dataset.camera_keys.values():
@@ -203,7 +239,10 @@ def video_claims(pooled: Pooled) -> dict[str, list[Claim]]:
                 continue
             row = raw.get(entry.index, {})
             stop = row.get(f"videos/{key}/to_timestamp")
-            places = [(int(row.get(f"{p}/chunk_index") or 0), int(row.get(f"{p}/file_index") or 0)) for p in ("data", f"videos/{key}")]
+            places = [
+                (int(row.get(f"{p}/chunk_index") or 0), int(row.get(f"{p}/file_index") or 0))
+                for p in ("data", f"videos/{key}")
+            ]
             claims.setdefault(key, []).append(
                 Claim(
                     episode=entry.index,

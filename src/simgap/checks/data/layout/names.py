@@ -24,8 +24,16 @@ def check_names(pooled: Pooled) -> list[DataFinding]:
 def _unnamed(pooled: Pooled) -> list[DataFinding]:
     """Say that names are missing; a format that has no place for them is no fault."""
     action, state = len(pooled.action_names), len(pooled.state_names)
-    what = "paired by position because names are missing" if pooled.joints else "not compared: names are missing and their numbers differ"
-    where = "in info.json" if pooled.dataset.info.is_lerobot else 'in a file simgap-map.json beside the data: {"names": {"action": [...], "state": [...]}}'
+    what = (
+        "paired by position because names are missing"
+        if pooled.joints
+        else "not compared: names are missing and their numbers differ"
+    )
+    where = (
+        "in info.json"
+        if pooled.dataset.info.is_lerobot
+        else 'in a file simgap-map.json beside the data: {"names": {"action": [...], "state": [...]}}'
+    )
     return [
         DataFinding(
             code="not_matched_by_name",
@@ -48,8 +56,14 @@ def _by_stem(pooled: Pooled) -> list[DataFinding]:
         DataFinding(
             code="paired_by_joint",
             severity=Severity.NOTE,
-            sentence=f"names of action and state differ in whose end they are, and were taken for one joint: {listed([f'{a} and {s}' for a, s in pairs])}",
-            remedy=f"if that is right, name them alike, here and in convert: {answer_command(pooled.dataset, *renames)}",
+            sentence=(
+                "names of action and state differ in whose end they are, and were taken for one joint:"
+                f" {listed([f'{a} and {s}' for a, s in pairs])}"
+            ),
+            remedy=(
+                "if that is right, name them alike, here and in convert:"
+                f" {answer_command(pooled.dataset, *renames)}"
+            ),
             joints=tuple(a for a, _ in pairs),
             numbers={"pairs": dict(pairs)},
         )
@@ -57,11 +71,22 @@ def _by_stem(pooled: Pooled) -> list[DataFinding]:
 
 
 def _position(name: str) -> str:
-    return name.lower().removesuffix(".pos").removesuffix("_pos").removesuffix(".position").removesuffix("_position")
+    return (
+        name.lower()
+        .removesuffix(".pos")
+        .removesuffix("_pos")
+        .removesuffix(".position")
+        .removesuffix("_position")
+    )
 
 
 def _rename(action: str, state: str, name: str) -> list[str]:
-    return [w for role, old in (("action", action), ("state", state)) if old != name for w in ("--rename", f"{role}:{old}={name}")]
+    return [
+        w
+        for role, old in (("action", action), ("state", state))
+        if old != name
+        for w in ("--rename", f"{role}:{old}={name}")
+    ]
 
 
 def _lonely(pooled: Pooled) -> list[DataFinding]:
@@ -77,15 +102,22 @@ def _lonely(pooled: Pooled) -> list[DataFinding]:
     offer = [w for a, s in pairs for w in ("--rename", f"state:{s}={a}")]
     remedy = "compare action and state by name, never by position"
     if pairs:
-        what = "if these are the same joints" if pooled.joints else "if they are the same joints in this order"
-        remedy = f"{remedy}; {what}, name them alike and check again: {answer_command(pooled.dataset, *offer)}"
+        what = (
+            "if these are the same joints" if pooled.joints else "if they are the same joints in this order"
+        )
+        remedy = (
+            f"{remedy}; {what}, name them alike and check again: {answer_command(pooled.dataset, *offer)}"
+        )
     shared = len(pooled.joints)
     return [
         DataFinding(
             code="unmatched_dimensions",
             severity=Severity.WARNING if pairs and pooled.joints else Severity.NOTE,
-            sentence=f"{shared} dimensions are in both action ({len(pooled.action_names)}) and state ({len(pooled.state_names)}); "
-            f"only in action: {listed(action) or 'none'}; only in state: {listed(state) or 'none'}"
+            sentence=(
+                f"{shared} dimensions are in both action ({len(pooled.action_names)}) and state"
+                f" ({len(pooled.state_names)}); only in action: {listed(action) or 'none'}; only in state:"
+                f" {listed(state) or 'none'}"
+            )
             + ("" if shared else ": how the state follows the action was not checked"),
             remedy=remedy,
             numbers={"action": action, "state": state, "near": dict(pairs)},

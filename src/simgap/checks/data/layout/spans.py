@@ -42,20 +42,34 @@ def check_spans(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     counted = sum(f.frames is not None for by_path in files.values() for f in by_path.values())
     measured = {"files_counted": counted, "files": sum(map(len, files.values()))}
     rate = pooled.dataset.info.rate_hz
-    found = [*_rows(pooled, files, rate), *_overlaps(pooled, files, rate), *_shifted(files, rate), *_other_files(pooled, claims)]
+    found = [
+        *_rows(pooled, files, rate),
+        *_overlaps(pooled, files, rate),
+        *_shifted(files, rate),
+        *_other_files(pooled, claims),
+    ]
     return measured, found
 
 
 def _counted(claims: Sequence[Claim]) -> set[Path]:
     paths = sorted({c.path for c in claims})
-    return set(paths if len(paths) <= MOST_FILES else [paths[k] for k in np.linspace(0, len(paths) - 1, MOST_FILES).astype(int)])
+    return set(
+        paths
+        if len(paths) <= MOST_FILES
+        else [paths[k] for k in np.linspace(0, len(paths) - 1, MOST_FILES).astype(int)]
+    )
 
 
 def _files(claims: Sequence[Claim], counted: set[Path]) -> dict[Path, File]:
     by_path: dict[Path, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_path[claim.path].append(claim)
-    return {path: File(_frames(path) if path in counted else None, sorted(c, key=lambda v: (v.start_s, v.episode))) for path, c in by_path.items()}
+    return {
+        path: File(
+            _frames(path) if path in counted else None, sorted(c, key=lambda v: (v.start_s, v.episode))
+        )
+        for path, c in by_path.items()
+    }
 
 
 def _frames(path: Path) -> int | None:
@@ -74,7 +88,12 @@ def _frames(path: Path) -> int | None:
 def _rows(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: float) -> list[DataFinding]:
     found = []
     for key, by_path in files.items():
-        off = {c.episode: (c, n) for file in by_path.values() for c, n in _frames_by_episode(file, rate) if n != c.rows}
+        off = {
+            c.episode: (c, n)
+            for file in by_path.values()
+            for c, n in _frames_by_episode(file, rate)
+            if n != c.rows
+        }
         if not off:
             continue
         numbers = {str(k): _surplus(c, n) for k, (c, n) in off.items()}
@@ -86,8 +105,16 @@ def _rows(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: float)
                 code="video_frames_mismatch",
                 severity=Severity.FAULT if worst > _SMALL else Severity.WARNING,
                 sentence=f"{key}: the video of {len(off)} episodes has another number of frames than rows: "
-                + listed([f"episode {k} {v['video_frames']} for {v['rows']} (x{v['ratio']:.2f}){_words(v)}" for k, v in numbers.items()]),
-                remedy="encode these episodes again from their own frames, or drop them; frames are looked up by time and would be those of another moment",
+                + listed(
+                    [
+                        f"episode {k} {v['video_frames']} for {v['rows']} (x{v['ratio']:.2f}){_words(v)}"
+                        for k, v in numbers.items()
+                    ]
+                ),
+                remedy=(
+                    "encode these episodes again from their own frames, or drop them; frames are looked up by"
+                    " time and would be those of another moment"
+                ),
                 feature=key,
                 numbers={"episodes": numbers},
             )
@@ -107,12 +134,18 @@ def _frames_by_episode(file: File, rate: float) -> list[tuple[Claim, int]]:
         frames = round((claim.stop_s - claim.start_s) * rate)
         has_room = not np.isfinite(after) or round((after - claim.start_s) * rate) >= claim.rows
         ends_at_last = frames == claim.rows - 1 and has_room
-        found.append((claim, claim.rows if ends_at_last else frames))  # some writers store when the last frame begins, not when it ends
+        # some writers store when the last frame begins, not when it ends
+        found.append((claim, claim.rows if ends_at_last else frames))
     return found
 
 
 def _surplus(claim: Claim, frames: int) -> dict[str, Any]:
-    return {"rows": claim.rows, "video_frames": frames, "surplus": frames - claim.rows, "ratio": frames / claim.rows}
+    return {
+        "rows": claim.rows,
+        "video_frames": frames,
+        "surplus": frames - claim.rows,
+        "ratio": frames / claim.rows,
+    }
 
 
 def _located(claim: Claim, frames: int, rate: float) -> dict[str, Any]:
@@ -138,13 +171,24 @@ def _located(claim: Claim, frames: int, rate: float) -> dict[str, Any]:
     cut = int(np.argmax(changes)) + 1
     if abs(cut - surplus) <= 1:
         return {"where": "front", "image_state_offset_frames": surplus}
-    return {"where": "end", "image_state_offset_frames": 0} if abs(cut - claim.rows) <= 1 else {"where": "unknown"}
+    return (
+        {"where": "end", "image_state_offset_frames": 0}
+        if abs(cut - claim.rows) <= 1
+        else {"where": "unknown"}
+    )
 
 
 def _words(numbers: Mapping[str, Any]) -> str:
     if numbers.get("where") == "front":
-        return f", {numbers['surplus']} surplus frames of another scene in front, so every image is {numbers['surplus']} frames off its state from the start on"
-    return f", {numbers['surplus']} surplus frames of another scene at the end" if numbers.get("where") == "end" else ""
+        return (
+            f", {numbers['surplus']} surplus frames of another scene in front, so every image is"
+            f" {numbers['surplus']} frames off its state from the start on"
+        )
+    return (
+        f", {numbers['surplus']} surplus frames of another scene at the end"
+        if numbers.get("where") == "end"
+        else ""
+    )
 
 
 # --- of one episode only ---------------------------------------------------------------------------------------------
@@ -163,9 +207,15 @@ def _overlaps(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: fl
             DataFinding(
                 code="video_spans_overlap",
                 severity=Severity.FAULT,
-                sentence=f"{key}: several episodes claim the same frames ({listed([f'{a} and {b}' for a, b in pairs])}): "
-                f"{len(later)} of them are shown pictures of another episode{elsewhere}",
-                remedy="correct the chunk, file and from_timestamp of this camera in meta/episodes; each camera has its own, not those of the data",
+                sentence=(
+                    f"{key}: several episodes claim the same frames"
+                    f" ({listed([f'{a} and {b}' for a, b in pairs])}): {len(later)} of them are shown"
+                    f" pictures of another episode{elsewhere}"
+                ),
+                remedy=(
+                    "correct the chunk, file and from_timestamp of this camera in meta/episodes; each camera"
+                    " has its own, not those of the data"
+                ),
                 feature=key,
                 numbers={"pairs": [list(p) for p in pairs], "episodes": later, "unclaimed_files": unclaimed},
             )
@@ -174,13 +224,18 @@ def _overlaps(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: fl
 
 
 def _overlapping(claims: Sequence[Claim], rate: float) -> list[tuple[Claim, Claim]]:
-    return [(a, b) for a, b in pairwise(claims) if b.start_s < a.start_s + (a.rows - 1.5) / rate]  # some writers count a frame less
+    # some writers count a frame less
+    return [(a, b) for a, b in pairwise(claims) if b.start_s < a.start_s + (a.rows - 1.5) / rate]
 
 
 def _unclaimed(pooled: Pooled, key: str, claimed: set[Path]) -> list[str]:
     root = pooled.dataset.root
     known = {p.resolve() for p in claimed}
-    return [p.relative_to(root).as_posix() for p in sorted((root / "videos" / key).rglob("*.mp4")) if p.resolve() not in known]
+    return [
+        p.relative_to(root).as_posix()
+        for p in sorted((root / "videos" / key).rglob("*.mp4"))
+        if p.resolve() not in known
+    ]
 
 
 def _shifted(files: Mapping[str, Mapping[Path, File]], rate: float) -> list[DataFinding]:
@@ -201,8 +256,11 @@ def _shifted(files: Mapping[str, Mapping[Path, File]], rate: float) -> list[Data
             DataFinding(
                 code="video_times_accumulated",
                 severity=Severity.FAULT,
-                sentence=f"{key}: from_timestamp of episodes {listed([str(k) for k in sorted(shifts)], 8)} is {listed([f'{c:.1f}' for c in constants])} s too "
-                "late: it counts over all files where it should count within its own",
+                sentence=(
+                    f"{key}: from_timestamp of episodes {listed([str(k) for k in sorted(shifts)], 8)} is"
+                    f" {listed([f'{c:.1f}' for c in constants])} s too late: it counts over all files where"
+                    " it should count within its own"
+                ),
                 remedy="subtract the constant from from_timestamp and to_timestamp in meta/episodes",
                 feature=key,
                 numbers={"offset_s": {str(k): v for k, v in sorted(shifts.items())}},
@@ -222,7 +280,15 @@ def _other_files(pooled: Pooled, claims: Mapping[str, Sequence[Claim]]) -> list[
         for claim in of_key:
             if claim.video_file != claim.data_file:
                 chunk, file = claim.data_file
-                naive = expand(dataset.info.video_path, {"video_key": key, "chunk_index": chunk, "file_index": file, "episode_index": claim.episode})
+                naive = expand(
+                    dataset.info.video_path,
+                    {
+                        "video_key": key,
+                        "chunk_index": chunk,
+                        "file_index": file,
+                        "episode_index": claim.episode,
+                    },
+                )
                 if (dataset.root / naive).is_file():
                     misled.setdefault(key, []).append(claim.episode)
     if not misled:
@@ -232,9 +298,14 @@ def _other_files(pooled: Pooled, claims: Mapping[str, Sequence[Claim]]) -> list[
         DataFinding(
             code="video_files_of_their_own",
             severity=Severity.NOTE,
-            sentence=f"cameras lie in other files than the rows: {listed(parts)}; a reader that takes the video's file from the data's shows "
-            "other episodes there",
-            remedy="read chunk, file and from_timestamp of each camera; check a reader by the pictures it shows, not by their number",
+            sentence=(
+                f"cameras lie in other files than the rows: {listed(parts)}; a reader that takes the video's"
+                " file from the data's shows other episodes there"
+            ),
+            remedy=(
+                "read chunk, file and from_timestamp of each camera; check a reader by the pictures it shows,"
+                " not by their number"
+            ),
             feature="videos",
             numbers={"episodes": misled},
         )

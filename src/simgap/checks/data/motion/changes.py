@@ -1,8 +1,9 @@
 """Does a convention change on the way: a zero, a sign, a unit or a pairing that is another one from some episode on.
 
-Each episode gives each joint a few numbers of its own: how the state lies off its command, how it turns with it, over what range,
-and where the pose lies as a whole. A change of one of them is searched over the episodes (:mod:`simgap.measures.change_points`),
-and the checks that pool all episodes leave out the joints that changed: an average over two conventions is neither.
+Each episode gives each joint a few numbers of its own: how the state lies off its command, how it turns with
+it, over what range, and where the pose lies as a whole. A change of one of them is searched over the episodes
+(:mod:`simgap.measures.change_points`), and the checks that pool all episodes leave out the joints that
+changed: an average over two conventions is neither.
 """
 
 from __future__ import annotations
@@ -91,29 +92,45 @@ def check_changes(pooled: Pooled) -> Changes:
         return Changes(findings=(), joints=frozenset())
     rng = np.random.default_rng(len(pooled.indices))
     actions, states, rate = pooled.actions, pooled.states, pooled.dataset.info.rate_hz
-    series = [joint_series(j, [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)], rate) for j in pooled.joints]
+    series = [
+        joint_series(j, [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)], rate)
+        for j in pooled.joints
+    ]
     typical = float(np.quantile([s.widest for s in series], 0.75)) if series else 0.0
     parked = [s for s in series if s.widest < _IDLE * typical]
     series = [s for s in series if s not in parked]
     pairing = _pairing(series, rng)
     scales = _scales([s for s in series if s.name not in pairing], rng)
-    units = find_changes({s.name: s.log_range for s in series}, {s.name: float(np.log(_FACTOR)) for s in series}, rng)
+    units = find_changes(
+        {s.name: s.log_range for s in series}, {s.name: float(np.log(_FACTOR)) for s in series}, rng
+    )
     units = {n: c for n, c in units.items() if n not in pairing and n not in scales}
     rest = [s for s in series if s.name not in pairing and s.name not in units and s.name not in scales]
     off = [*rest, *parked]  # a command that a parked joint leaves on one side only is no other parking place
     floors = {s.name: max(_OFFSET * (typical if s in parked else s.within), _CLEAR * s.noise) for s in off}
     zeros = find_changes({s.name: s.distance for s in off}, floors, rng)
     lying = {s.name for s in parked}
-    zeros = {n: c for n, c in zeros.items() if abs(c.size) >= _OUT * c.spread and (n not in lying or c.is_separated)}
+    zeros = {
+        n: c
+        for n, c in zeros.items()
+        if abs(c.size) >= _OUT * c.spread and (n not in lying or c.is_separated)
+    }
     poses = _poses([s for s in rest if s.name not in zeros], rng)
     grippers = {j.name for j in pooled.joints if j.is_gripper}
     odd = {
         s.name: found
         for s in rest
-        if s.name not in {*zeros, *poses, *grippers} and (found := odd_episodes(_of_episodes(s, SAG_DEG * (degree_of(pooled, s.name) or 0.0))))
+        if s.name not in {*zeros, *poses, *grippers}
+        and (found := odd_episodes(_of_episodes(s, SAG_DEG * (degree_of(pooled, s.name) or 0.0))))
     }
     numbers = pooled.indices
-    findings = [*_paired(pairing, numbers), *_scaled(scales, numbers), *_units(units, numbers), *_zeros(zeros, poses, numbers), *odd_findings(odd, numbers)]
+    findings = [
+        *_paired(pairing, numbers),
+        *_scaled(scales, numbers),
+        *_units(units, numbers),
+        *_zeros(zeros, poses, numbers),
+        *odd_findings(odd, numbers),
+    ]
     return Changes(findings=tuple(findings), joints=frozenset({*pairing, *scales, *units, *zeros, *odd}))
 
 
@@ -163,19 +180,39 @@ def _pairing(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[st
     alive = {s.name: s.follows for s in series if np.nanmax(np.abs(s.follows), initial=0.0) > 0.9}
     found = find_changes(alive, dict.fromkeys(alive, _LOSES), rng)
     follows = {n: c for n, c in found.items() if max(abs(c.before), abs(c.after)) > 0.8 and c.spread < 0.2}
-    return {n: c for n, c in follows.items() if abs(c.size) > _TURNS or min(abs(c.before), abs(c.after)) < 0.4}
+    return {
+        n: c for n, c in follows.items() if abs(c.size) > _TURNS or min(abs(c.before), abs(c.after)) < 0.4
+    }
 
 
 def _scales(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str, Change]:
     """Find joints that follow their command closely, and from some episode on by another factor."""
-    logs = {s.name: np.where((np.abs(s.follows) > 0.95) & (s.slopes != 0), np.log(np.abs(np.where(s.slopes == 0, 1.0, s.slopes))), np.nan) for s in series}
+    logs = {
+        s.name: np.where(
+            (np.abs(s.follows) > 0.95) & (s.slopes != 0),
+            np.log(np.abs(np.where(s.slopes == 0, 1.0, s.slopes))),
+            np.nan,
+        )
+        for s in series
+    }
     found = find_changes(logs, dict.fromkeys(logs, float(np.log(_SCALE))), rng)
     return {n: c for n, c in found.items() if c.is_separated and abs(c.size) >= _OUT * c.spread}
 
 
 def _of_episodes(s: JointSeries, sag: float) -> OfEpisodes:
-    shares = [v / m if (m := float(np.median(v))) > 0 else np.zeros_like(v) for v in (s.commanded, np.nan_to_num(np.exp(s.log_range)))]
-    return OfEpisodes(follows=s.follows, slopes=s.slopes, distance=s.distance, ranges=np.maximum(*shares), noise=s.noise, within=s.within, sag=sag)
+    shares = [
+        v / m if (m := float(np.median(v))) > 0 else np.zeros_like(v)
+        for v in (s.commanded, np.nan_to_num(np.exp(s.log_range)))
+    ]
+    return OfEpisodes(
+        follows=s.follows,
+        slopes=s.slopes,
+        distance=s.distance,
+        ranges=np.maximum(*shares),
+        noise=s.noise,
+        within=s.within,
+        sag=sag,
+    )
 
 
 def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str, Change]:
@@ -190,10 +227,17 @@ def _poses(series: Sequence[JointSeries], rng: np.random.Generator) -> dict[str,
         if s.name not in found:
             continue
         c = found[s.name]
-        steps = np.concatenate([np.median(p[c.at :], axis=0) - np.median(p[: c.at], axis=0) for p in s.poses.values()])
+        steps = np.concatenate(
+            [np.median(p[c.at :], axis=0) - np.median(p[: c.at], axis=0) for p in s.poses.values()]
+        )
         apart = np.abs(steps / c.size - 1.0).reshape(2, -1)
-        is_whole = bool((steps / c.size > 0).all()) and float(np.median(apart)) <= _ALIKE and bool((apart[:, -2:] <= _SAME).all())
-        if is_whole and c.is_separated and _OUT * c.spread <= abs(c.size) <= s.within:  # a joint that moves less than the step was put elsewhere by hand
+        is_whole = (
+            bool((steps / c.size > 0).all())
+            and float(np.median(apart)) <= _ALIKE
+            and bool((apart[:, -2:] <= _SAME).all())
+        )
+        # a joint that moves less than the step was put elsewhere by hand
+        if is_whole and c.is_separated and _OUT * c.spread <= abs(c.size) <= s.within:
             kept[s.name] = c
     return kept
 
@@ -222,13 +266,23 @@ def _where(c: Change, episodes: Sequence[int]) -> str:
 def _paired(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFinding]:
     if not found:
         return []
-    parts = [f"{n} correlates at {c.before:+.2f} with its action before and at {c.after:+.2f} {_where(c, episodes)}" for n, c in found.items()]
+    parts = [
+        f"{n} correlates at {c.before:+.2f} with its action before and at {c.after:+.2f}"
+        f" {_where(c, episodes)}"
+        for n, c in found.items()
+    ]
     return [
         DataFinding(
             code="pairing_changes",
             severity=Severity.FAULT,
-            sentence=f"action and state belong together otherwise in one part of the episodes than in the rest: {listed(parts)}",
-            remedy="find what changed in the recorder there (sign, order of the joints, drive mode), convert one part, or keep them apart",
+            sentence=(
+                "action and state belong together otherwise in one part of the episodes than in the rest:"
+                f" {listed(parts)}"
+            ),
+            remedy=(
+                "find what changed in the recorder there (sign, order of the joints, drive mode), convert one"
+                " part, or keep them apart"
+            ),
             joints=tuple(found),
             numbers={n: _numbers(c, episodes) for n, c in found.items()},
         )
@@ -238,14 +292,19 @@ def _paired(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFi
 def _scaled(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFinding]:
     if not found:
         return []
-    parts = [f"{n} moves {np.exp(c.size):.3g} times as far for its command {_where(c, episodes)}" for n, c in found.items()]
+    parts = [
+        f"{n} moves {np.exp(c.size):.3g} times as far for its command {_where(c, episodes)}"
+        for n, c in found.items()
+    ]
     return [
         DataFinding(
             code="scale_changes",
             severity=Severity.FAULT,
             sentence=f"a state follows its action by another factor from some episode on: {listed(parts)}",
-            remedy="find what changed there: a factor of 57.3 is degrees for radians, 11.4 servo ticks for degrees, another one a new calibrated range; "
-            "convert one part, or keep them apart",
+            remedy=(
+                "find what changed there: a factor of 57.3 is degrees for radians, 11.4 servo ticks for"
+                " degrees, another one a new calibrated range; convert one part, or keep them apart"
+            ),
             joints=tuple(found),
             numbers={n: _numbers(c, episodes) | {"factor": float(np.exp(c.size))} for n, c in found.items()},
         )
@@ -255,32 +314,53 @@ def _scaled(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFi
 def _units(found: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFinding]:
     if not found:
         return []
-    parts = [f"{n} covers {np.exp(c.size):.3g} times its earlier range {_where(c, episodes)}" for n, c in found.items()]
+    parts = [
+        f"{n} covers {np.exp(c.size):.3g} times its earlier range {_where(c, episodes)}"
+        for n, c in found.items()
+    ]
     return [
         DataFinding(
             code="range_changes",
             severity=Severity.WARNING,
             sentence=f"the range of a state is another one from some episode on: {listed(parts)}",
-            remedy="a factor of 57.3 is degrees for radians: convert one part; else find out what was recorded differently",
+            remedy=(
+                "a factor of 57.3 is degrees for radians: convert one part; else find out what was recorded"
+                " differently"
+            ),
             joints=tuple(found),
             numbers={n: _numbers(c, episodes) | {"factor": float(np.exp(c.size))} for n, c in found.items()},
         )
     ]
 
 
-def _zeros(zeros: Mapping[str, Change], poses: Mapping[str, Change], episodes: Sequence[int]) -> list[DataFinding]:
+def _zeros(
+    zeros: Mapping[str, Change], poses: Mapping[str, Change], episodes: Sequence[int]
+) -> list[DataFinding]:
     if not zeros and not poses:
         return []
-    parts = [f"the state of {n} lies {c.size:+.3g} further off its action {_where(c, episodes)}" for n, c in zeros.items()]
-    parts += [f"action and state of {n} lie {c.size:+.3g} apart from before {_where(c, episodes)}, from start to end" for n, c in poses.items()]
+    parts = [
+        f"the state of {n} lies {c.size:+.3g} further off its action {_where(c, episodes)}"
+        for n, c in zeros.items()
+    ]
+    parts += [
+        f"action and state of {n} lie {c.size:+.3g} apart from before {_where(c, episodes)}, from start"
+        " to end"
+        for n, c in poses.items()
+    ]
     named = {**zeros, **poses}
     return [
         DataFinding(
             code="recalibrated_midway",
             severity=Severity.FAULT if zeros else Severity.WARNING,
             sentence=f"a zero moves between two episodes: {listed(parts)}",
-            remedy="look for a new calibration, a changed horn or another robot there; subtract the step from one part, or train on one part",
+            remedy=(
+                "look for a new calibration, a changed horn or another robot there; subtract the step from"
+                " one part, or train on one part"
+            ),
             joints=tuple(named),
-            numbers={n: _numbers(c, episodes) | {"side": "state against action" if n in zeros else "both"} for n, c in named.items()},
+            numbers={
+                n: _numbers(c, episodes) | {"side": "state against action" if n in zeros else "both"}
+                for n, c in named.items()
+            },
         )
     ]

@@ -39,12 +39,23 @@ def check_controller(pooled: Pooled) -> list[DataFinding]:
         DataFinding(
             code="actions_beyond_controller",
             severity=Severity.FAULT,
-            sentence=f"actions reach {low:.4g} to {high:.4g} where env_args says that {listed(list(taken.kinds))} takes {least:g} to {most:g}: "
-            f"{100 * float(outside.any(axis=1).mean()):.3g} % of frames are clipped before they act ({listed(parts)})",
-            remedy=f"find out in which units they were recorded: divided by {factor:.3g} they would fit; or correct the input range in env_args. "
-            "A replay of these actions is not what was demonstrated",
+            sentence=(
+                f"actions reach {low:.4g} to {high:.4g} where env_args says that {listed(list(taken.kinds))}"
+                f" takes {least:g} to {most:g}: {100 * float(outside.any(axis=1).mean()):.3g} % of frames are"
+                f" clipped before they act ({listed(parts)})"
+            ),
+            remedy=(
+                f"find out in which units they were recorded: divided by {factor:.3g} they would fit; or"
+                " correct the input range in env_args. A replay of these actions is not what was"
+                " demonstrated"
+            ),
             feature=pooled.dataset.action_key,
             joints=tuple(shares),
-            numbers={"input_range": [least, most], "actions": [low, high], "share_of_frames": shares, "factor": factor},
+            numbers={
+                "input_range": [least, most],
+                "actions": [low, high],
+                "share_of_frames": shares,
+                "factor": factor,
+            },
         )
     ]

@@ -18,11 +18,14 @@ _FOLLOWS_FROM_IT = "state_leads_action"
 def name_double_deltas(pooled: Pooled, findings: list[DataFinding]) -> list[DataFinding]:
     """Replace inverted signs by one finding where action plus state is the motion that comes next.
 
-    ``target - state - state`` moves against the state as ``-target`` does. But added to the state the first leaves ``target - state``,
-    which points where the joint goes next, and the second ``state - target``, which points back.
+    ``target - state - state`` moves against the state as ``-target`` does. But added to the state the first
+    leaves ``target - state``, which points where the joint goes next, and the second ``state - target``,
+    which points back.
     """
     flipped = {n for f in findings if f.code in _LOOKS for n in f.joints}
-    follows = {j.name: r for j in pooled.joints if j.name in flipped and (r := _next_motion(pooled, j)) is not None}
+    follows = {
+        j.name: r for j in pooled.joints if j.name in flipped and (r := _next_motion(pooled, j)) is not None
+    }
     twice = [n for n, r in follows.items() if r > _FOLLOWS]
     if not twice or 2 * len(twice) < len(flipped):
         return findings
@@ -30,8 +33,11 @@ def name_double_deltas(pooled: Pooled, findings: list[DataFinding]) -> list[Data
     found = DataFinding(
         code="deltas_taken_twice",
         severity=Severity.FAULT,
-        sentence=f"actions of {listed(twice, 6)} are about minus the state, and action plus state is the motion that follows (correlation "
-        f"{min(follows[n] for n in twice):.2f} or more): the state was subtracted twice, from actions that were relative already",
+        sentence=(
+            f"actions of {listed(twice, 6)} are about minus the state, and action plus state is the motion"
+            f" that follows (correlation {min(follows[n] for n in twice):.2f} or more): the state was"
+            " subtracted twice, from actions that were relative already"
+        ),
         remedy="add the state once, or leave one of the two delta transforms out; the signs are right",
         feature=pooled.dataset.action_key,
         joints=tuple(twice),

@@ -36,11 +36,16 @@ def check_differences(pooled: Pooled, tracks: Sequence[Tracking]) -> tuple[list[
         if t.relation is not Relation.TRACKED:
             continue
         j = joints[t.name]
-        numbers = difference(j, [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)], rate)
+        numbers = difference(
+            j, [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)], rate
+        )
         if numbers:
             found[t.name] = numbers
     said = {n for n in found if _is_declared(n, declared.get(n))}
-    groups = (([n for n in found if n not in said], Severity.WARNING), ([n for n in found if n in said], Severity.NOTE))
+    groups = (
+        ([n for n in found if n not in said], Severity.WARNING),
+        ([n for n in found if n in said], Severity.NOTE),
+    )
     return [_finding(names, found, severity, rate) for names, severity in groups if names], frozenset(found)
 
 
@@ -58,7 +63,12 @@ def difference(joint: Joint, pairs: Sequence[tuple[Array, Array]], rate_hz: floa
     if r[k] < max(_FOLLOWS, position + _CLEARLY):
         return {}
     slope = _slope(moved, int(changes.lags[k]))
-    return {"correlation": float(r[k]), "correlation_as_position": position, "state_per_summed_action": slope, "lag_frames": int(changes.lags[k])}
+    return {
+        "correlation": float(r[k]),
+        "correlation_as_position": position,
+        "state_per_summed_action": slope,
+        "lag_frames": int(changes.lags[k]),
+    }
 
 
 def _sums(values: Array, window: int) -> Array:
@@ -67,7 +77,11 @@ def _sums(values: Array, window: int) -> Array:
 
 
 def _slope(pairs: Sequence[tuple[Array, Array]], lag: int) -> float:
-    sides = [(a[: len(a) - lag], s[lag:]) if lag >= 0 else (a[-lag:], s[: len(s) + lag]) for a, s in pairs if len(a) > abs(lag) + 3]
+    sides = [
+        (a[: len(a) - lag], s[lag:]) if lag >= 0 else (a[-lag:], s[: len(s) + lag])
+        for a, s in pairs
+        if len(a) > abs(lag) + 3
+    ]
     a, s = (np.concatenate([p[k] for p in sides]) for k in (0, 1))
     return float(np.polyfit(a, s, 1)[0]) if np.ptp(a) > 0 else float("nan")
 
@@ -86,11 +100,15 @@ def _kind(slope: float, rate_hz: float) -> str:
     if 0.7 < per_second < 1.4:
         return "they are velocities in the unit of the state per second"
     pair = unit_pair(per_second)
-    same = f", as velocities would with {pair}" if pair in ("degrees for radians", "radians for degrees") else ""
+    same = (
+        f", as velocities would with {pair}" if pair in ("degrees for radians", "radians for degrees") else ""
+    )
     return f"a second of them moves the state by {per_second:.3g} times their value{same}"
 
 
-def _finding(names: Sequence[str], found: dict[str, dict[str, Any]], severity: Severity, rate_hz: float) -> DataFinding:
+def _finding(
+    names: Sequence[str], found: dict[str, dict[str, Any]], severity: Severity, rate_hz: float
+) -> DataFinding:
     slope = float(np.median([found[n]["state_per_summed_action"] for n in names]))
     what = _kind(slope, rate_hz)
     under = "" if severity is Severity.NOTE else ", under the name of a position"
@@ -98,8 +116,10 @@ def _finding(names: Sequence[str], found: dict[str, dict[str, Any]], severity: S
         code="actions_are_differences",
         severity=severity,
         sentence=f"actions of {listed(list(names))} follow the change of state, not the state{under}: {what}",
-        remedy="say so with --is 'action:*=delta' (steps), 'action:*=chunk_delta' (distances to the state) or 'action:*=rad/s' (velocities, deg/s and m/s "
-        "alike); never mix with absolute actions",
+        remedy=(
+            "say so with --is 'action:*=delta' (steps), 'action:*=chunk_delta' (distances to the state) or"
+            " 'action:*=rad/s' (velocities, deg/s and m/s alike); never mix with absolute actions"
+        ),
         joints=tuple(names),
         numbers={n: found[n] for n in names},
     )

@@ -30,21 +30,33 @@ def check_motion(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     whole, pooled = pooled, cut_at(pooled, leaps.borders)
     speeds = velocity_joints(pooled)
     of_speeds = check_velocities(pooled, speeds)
-    pooled = replace(pooled, joints=tuple(j for j in pooled.joints if j.action not in {v.action for v in speeds}))
+    pooled = replace(
+        pooled, joints=tuple(j for j in pooled.joints if j.action not in {v.action for v in speeds})
+    )
     changes = check_changes(pooled)
     tracks = track(pooled)
     rate = pooled.dataset.info.rate_hz
     measured = {t.name: t.to_json(rate) for t in tracks}
-    found = [*check_leaps(whole, leaps), *changes.findings, *_echo(tracks), *_stuck(tracks), *check_requested(whole), *check_limits(whole), *of_speeds]
+    found = [
+        *check_leaps(whole, leaps),
+        *changes.findings,
+        *_echo(tracks),
+        *_stuck(tracks),
+        *check_requested(whole),
+        *check_limits(whole),
+        *of_speeds,
+    ]
     changed = {*changes.joints, *leaps.slips}  # a number over both sides of a change speaks of neither
     alive = [t for t in tracks if t.relation is Relation.TRACKED and t.name not in changed]
     differences, no_positions = check_differences(pooled, alive)
     found += differences
     alive = [t for t in alive if t.name not in no_positions]
     swapped = swapped_columns(pooled, alive)
-    own = [t for t in alive if t.name not in swapped]  # what another joint's state does says nothing about this one
+    # what another joint's state does says nothing about this one
+    own = [t for t in alive if t.name not in swapped]
     paired = check_pairing(pooled, own, swapped)
-    frozen = {n for f in paired if f.code == "state_freezes" for n in f.joints}  # which explains that they follow nothing
+    # which explains that they follow nothing
+    frozen = {n for f in paired if f.code == "state_freezes" for n in f.joints}
     found += [*paired, *_strangers(own, frozen), *check_lags(pooled, own)]
     found += [*_saturation(pooled, own), *_load(own), *check_scales(pooled, own)]
     return measured, found
@@ -60,8 +72,14 @@ def _echo(tracks: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="action_is_next_state",
                 severity=Severity.FAULT,
-                sentence=f"action[t] equals state[t+1] exactly in all {len(following)} moving dimensions: the action is a relabelled next state, not a command",
-                remedy="learn no lag, gain or load from it; a replay proves nothing about the plant; record real commands where they exist",
+                sentence=(
+                    f"action[t] equals state[t+1] exactly in all {len(following)} moving dimensions: the"
+                    " action is a relabelled next state, not a command"
+                ),
+                remedy=(
+                    "learn no lag, gain or load from it; a replay proves nothing about the plant; record real"
+                    " commands where they exist"
+                ),
                 joints=tuple(following),
                 numbers={"lag_frames": 1},
             )
@@ -71,8 +89,11 @@ def _echo(tracks: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="state_echoes_action",
                 severity=Severity.WARNING,
-                sentence=f"state[t+1] equals action[t] exactly in {len(following)} dimensions ({listed(following)}) and not in the others: their state echoes "
-                "the command and is no measurement",
+                sentence=(
+                    f"state[t+1] equals action[t] exactly in {len(following)} dimensions"
+                    f" ({listed(following)}) and not in the others: their state echoes the command and is no"
+                    " measurement"
+                ),
                 remedy="read these joints from their encoders, or leave them out of the observation",
                 joints=tuple(following),
                 numbers={"lag_frames": 1},
@@ -83,7 +104,10 @@ def _echo(tracks: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="state_equals_action",
                 severity=Severity.FAULT,
-                sentence=f"state[t] equals action[t] exactly in {len(same)} dimensions ({listed(same)}): one is a copy of the other",
+                sentence=(
+                    f"state[t] equals action[t] exactly in {len(same)} dimensions ({listed(same)}): one is a"
+                    " copy of the other"
+                ),
                 remedy="record command and encoder separately",
                 joints=tuple(same),
                 numbers={"lag_frames": 0},
@@ -100,7 +124,10 @@ def _stuck(tracks: list[Tracking]) -> list[DataFinding]:
         DataFinding(
             code="state_stuck",
             severity=Severity.FAULT,
-            sentence=f"the state of {listed([t.name for t in stuck])} never changes while its action moves: encoder dead, joint disconnected or wrong column",
+            sentence=(
+                f"the state of {listed([t.name for t in stuck])} never changes while its action moves:"
+                " encoder dead, joint disconnected or wrong column"
+            ),
             remedy="check the joint and the column order",
             joints=tuple(t.name for t in stuck),
             numbers={t.name: {"action_range": t.action_range} for t in stuck},
@@ -113,7 +140,11 @@ def _strangers(alive: list[Tracking], explained: Container[str]) -> list[DataFin
     lost = [
         t
         for t in alive
-        if t.name not in explained and (t.r2 or 0.0) < 0.3 and (t.velocity_correlation or 0.0) < 0.4 and t.lead_frames is None and not is_idle(t, alive)
+        if t.name not in explained
+        and (t.r2 or 0.0) < 0.3
+        and (t.velocity_correlation or 0.0) < 0.4
+        and t.lead_frames is None
+        and not is_idle(t, alive)
     ]
     if not lost:
         return []
@@ -121,7 +152,10 @@ def _strangers(alive: list[Tracking], explained: Container[str]) -> list[DataFin
         DataFinding(
             code="state_unrelated",
             severity=Severity.WARNING,
-            sentence=f"the state of {listed([t.name for t in lost])} does not follow its action at any lag (R2 below 0.3)",
+            sentence=(
+                f"the state of {listed([t.name for t in lost])} does not follow its action at any lag (R2"
+                " below 0.3)"
+            ),
             remedy="check the names and the column order; an action that is no position should be named so",
             joints=tuple(t.name for t in lost),
             numbers={t.name: {"r2": t.r2, "velocity_correlation": t.velocity_correlation} for t in lost},
@@ -136,19 +170,27 @@ def _saturation(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
         if not s or is_idle(t, alive):
             continue
         scale = _explained(t, "comes from that and is no unit fault")
-        is_declared = s["what"] == "action" and _is_limit(pooled, t.name, s["limit"])  # limits that are stated are reached by no accident
+        # limits that are stated are reached by no accident
+        is_declared = s["what"] == "action" and _is_limit(pooled, t.name, s["limit"])
         if s["what"] == "action":
-            text = f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of frames{scale}"
+            text = (
+                f"the command of {t.name} saturates at exactly {s['limit']:g} in {100 * s['share']:.0f} % of"
+                f" frames{scale}"
+            )
         else:
             text = (
-                f"the state of {t.name} stays near {s['limit']:.4g} in {100 * s['share']:.0f} % of frames, while the command moves to {s['command']:.4g}{scale}"
+                f"the state of {t.name} stays near {s['limit']:.4g} in {100 * s['share']:.0f} % of frames,"
+                f" while the command moves to {s['command']:.4g}{scale}"
             )
         found.append(
             DataFinding(
                 code="saturation",
                 severity=Severity.NOTE if is_declared else Severity.WARNING,
                 sentence=text,
-                remedy="widen the calibrated range or keep commands inside it; leave these frames out when fitting gains",
+                remedy=(
+                    "widen the calibrated range or keep commands inside it; leave these frames out when"
+                    " fitting gains"
+                ),
                 joints=(t.name,),
                 numbers={**s, "scale": t.whole.scale, "scale_without": t.unaffected.scale},
             )
@@ -159,7 +201,11 @@ def _saturation(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
 def _is_limit(pooled: Pooled, name: str, value: float) -> bool:
     """Return whether a value is a limit that the data state themselves, in whatever format they are."""
     d = next((d for d in pooled.dataset.spec.action_spec.dimensions if d.name == name), None)
-    return d is not None and d.high > d.low and min(abs(value - d.low), abs(value - d.high)) <= 1e-3 * (d.high - d.low)
+    return (
+        d is not None
+        and d.high > d.low
+        and min(abs(value - d.low), abs(value - d.high)) <= 1e-3 * (d.high - d.low)
+    )
 
 
 def _load(alive: list[Tracking]) -> list[DataFinding]:
@@ -173,8 +219,10 @@ def _load(alive: list[Tracking]) -> list[DataFinding]:
             DataFinding(
                 code="load",
                 severity=Severity.NOTE,
-                sentence=f"{t.name} stands {t.load['gap']:.3g} off its command in {held}, and reaches it otherwise ({t.load['side']}): "
-                f"{what}{_explained(t, 'is that load and no unit fault')}",
+                sentence=(
+                    f"{t.name} stands {t.load['gap']:.3g} off its command in {held}, and reaches it otherwise"
+                    f" ({t.load['side']}): {what}{_explained(t, 'is that load and no unit fault')}"
+                ),
                 remedy="nothing to repair; leave these frames out when fitting gains",
                 joints=(t.name,),
                 numbers={**t.load, "scale": t.whole.scale, "scale_without": t.unaffected.scale},

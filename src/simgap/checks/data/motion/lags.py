@@ -63,23 +63,42 @@ class GroupLag:
 
     def to_json(self, rate_hz: float) -> dict[str, Any]:
         """Return plain JSON values."""
-        ms = {k: 1e3 * v / rate_hz for k, v in (("ms", self.frames), ("ms_low", self.low), ("ms_high", self.high))}
+        ms = {
+            k: 1e3 * v / rate_hz
+            for k, v in (("ms", self.frames), ("ms_low", self.low), ("ms_high", self.high))
+        }
         return {"frames": self.frames, "low": self.low, "high": self.high, "joints": list(self.joints), **ms}
 
 
 def group_of(name: str) -> str:
     """Return the limb a joint belongs to by its name: its side, and arm, gripper or hand."""
     side = _SIDES.match(name)
-    kind = "gripper" if is_gripper_name(name) else "hand" if re.search(r"hand|thumb|finger", name.lower()) else "arm"
+    kind = (
+        "gripper"
+        if is_gripper_name(name)
+        else "hand"
+        if re.search(r"hand|thumb|finger", name.lower())
+        else "arm"
+    )
     head = side[1].lower() if side else ""
-    return kind if not head else head if re.match(r"(arm|robot)", head) and kind == "arm" else f"{head} {kind}"
+    return (
+        kind if not head else head if re.match(r"(arm|robot)", head) and kind == "arm" else f"{head} {kind}"
+    )
 
 
 def check_lags(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     """Return what is said of lags; only joints that move and follow have one."""
     rate = pooled.dataset.info.rate_hz
-    seen = [t for t in alive if t.lag_is_resolved and t.lag_frames is not None and (t.r2 or 0) >= _TELLS and not is_idle(t, list(alive))]
-    seen = [t for t in seen if not t.load or is_gripper_name(t.name)] or seen  # what holds a joint up is no lag of it
+    seen = [
+        t
+        for t in alive
+        if t.lag_is_resolved
+        and t.lag_frames is not None
+        and (t.r2 or 0) >= _TELLS
+        and not is_idle(t, list(alive))
+    ]
+    # what holds a joint up is no lag of it
+    seen = [t for t in seen if not t.load or is_gripper_name(t.name)] or seen
     if not seen:
         return []
     pairs = _pairs(pooled, {t.name for t in seen})
@@ -88,7 +107,9 @@ def check_lags(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
         groups.setdefault(group_of(t.name), []).append(t.name)
     rng = np.random.default_rng(len(pooled.indices))
     lags = [group_lag(g, {n: pairs[n] for n in names}, rate, rng) for g, names in groups.items()]
-    found = _moves(pooled, {n: pairs[n] for t in seen if not is_gripper_name(t.name) for n in (t.name,)} or pairs, rng)
+    found = _moves(
+        pooled, {n: pairs[n] for t in seen if not is_gripper_name(t.name) for n in (t.name,)} or pairs, rng
+    )
     return [*found, *_said(seen, lags, rate, is_so101=is_so101(pooled))]
 
 
@@ -100,7 +121,12 @@ def is_so101(pooled: Pooled) -> bool:
 
 def _is_late(lag: GroupLag, rate_hz: float, *, is_so101: bool) -> bool:
     """Return whether a limb follows later than arms do; jaws are judged by the wide limit, for what they hold bends their lag."""
-    if is_so101 and "gripper" not in lag.group and lag.low / rate_hz > SO101_LAG_S[1] and lag.frames / rate_hz > _SO101_LATE_S:
+    if (
+        is_so101
+        and "gripper" not in lag.group
+        and lag.low / rate_hz > SO101_LAG_S[1]
+        and lag.frames / rate_hz > _SO101_LATE_S
+    ):
         return True
     return lag.frames / rate_hz > LONG_LAG_S and lag.low / rate_hz > 0.8 * LONG_LAG_S
 
@@ -108,7 +134,10 @@ def _is_late(lag: GroupLag, rate_hz: float, *, is_so101: bool) -> bool:
 def _pairs(pooled: Pooled, names: set[str]) -> dict[str, Pairs]:
     joints: list[Joint] = [j for j in pooled.joints if j.name in names]
     actions, states = pooled.actions, pooled.states
-    return {j.name: [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)] for j in joints}
+    return {
+        j.name: [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)]
+        for j in joints
+    }
 
 
 def group_lag(group: str, pairs: Mapping[str, Pairs], rate_hz: float, rng: np.random.Generator) -> GroupLag:
@@ -120,7 +149,13 @@ def group_lag(group: str, pairs: Mapping[str, Pairs], rate_hz: float, rng: np.ra
     peaks = [peak(np.mean([s.explained(w) for s in sums.values()], axis=0)) for w in draws]
     low, high = np.quantile(peaks, (0.025, 0.975))
     frames = peak(curve)
-    return GroupLag(group=group, joints=tuple(pairs), frames=frames, low=float(min(low, frames)), high=float(max(high, frames)))
+    return GroupLag(
+        group=group,
+        joints=tuple(pairs),
+        frames=frames,
+        low=float(min(low, frames)),
+        high=float(max(high, frames)),
+    )
 
 
 def _blocks(pairs: Pairs, rate_hz: float) -> LagSums:
@@ -128,13 +163,19 @@ def _blocks(pairs: Pairs, rate_hz: float) -> LagSums:
     longest = longest_lag(list(pairs), rate_hz)
     pieces = max(1, -(-_BLOCKS // len(pairs)))
     least = 2 * longest + 12
-    parts = [(a[i:k], s[i:k]) for a, s in pairs for i, k in _cuts(len(a), min(pieces, max(1, len(a) // least)))]
+    parts = [
+        (a[i:k], s[i:k]) for a, s in pairs for i, k in _cuts(len(a), min(pieces, max(1, len(a) // least)))
+    ]
     sums = lag_sums(parts, 0, longest)
     if len(parts) <= _MOST_BLOCKS:
         return sums
     edges = np.linspace(0, len(parts), _MOST_BLOCKS, endpoint=False).astype(int)
-    merged = [np.add.reduceat(v, edges, axis=0) for v in (sums.n, sums.a, sums.s, sums.aa, sums.ss, sums.cross)]
-    return LagSums(lags=sums.lags, n=merged[0], a=merged[1], s=merged[2], aa=merged[3], ss=merged[4], cross=merged[5])
+    merged = [
+        np.add.reduceat(v, edges, axis=0) for v in (sums.n, sums.a, sums.s, sums.aa, sums.ss, sums.cross)
+    ]
+    return LagSums(
+        lags=sums.lags, n=merged[0], a=merged[1], s=merged[2], aa=merged[3], ss=merged[4], cross=merged[5]
+    )
 
 
 def _cuts(length: int, pieces: int) -> list[tuple[int, int]]:
@@ -152,7 +193,9 @@ def peak(curve: Array) -> float:
     return best + float(np.clip(0.5 * (before - after) / bend, -0.5, 0.5) if bend < 0 else 0.0)
 
 
-def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float, *, is_so101: bool) -> list[DataFinding]:
+def _said(
+    seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float, *, is_so101: bool
+) -> list[DataFinding]:
     told = [g for g in lags if g.is_told]
     if not told or max(g.high for g in told) < 0.5:
         return []
@@ -160,12 +203,16 @@ def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float, *,
     unsure = [g.group for g in lags if not g.is_told]
     rest = f"; of {listed(unsure)} the motion is too slow to tell" if unsure else ""
     own = {t.name: int(t.lag_frames or 0) for t in seen}
-    names = tuple(n for g in (late or told) for n in g.joints)
+    names = tuple(n for g in late or told for n in g.joints)
     most = max(g.frames for g in told)
-    beyond = f"; SO-101 arms follow after {1e3 * SO101_LAG_S[0]:.0f} to {1e3 * SO101_LAG_S[1]:.0f} ms" if late and is_so101 else ""
+    beyond = (
+        f"; SO-101 arms follow after {1e3 * SO101_LAG_S[0]:.0f} to {1e3 * SO101_LAG_S[1]:.0f} ms"
+        if late and is_so101
+        else ""
+    )
     remedy = "give the simulator the same lag" + (
-        f"; a chunk shorter than {most:.0f} steps never sees its own effect; look for frames that are paired late or "
-        "buffered in the recorder or the driver before blaming a policy"
+        f"; a chunk shorter than {most:.0f} steps never sees its own effect; look for frames that are paired"
+        " late or buffered in the recorder or the driver before blaming a policy"
         if late
         else ", and check it again on the robot"
     )
@@ -173,10 +220,20 @@ def _said(seen: Sequence[Tracking], lags: Sequence[GroupLag], rate_hz: float, *,
         DataFinding(
             code="long_lag" if late else "lag",
             severity=Severity.WARNING if late else Severity.NOTE,
-            sentence=f"the state follows the action after (95 % interval): {listed([g.words(rate_hz) for g in told], 8)}{rest}{beyond}",
+            sentence=(
+                "the state follows the action after (95 % interval):"
+                f" {listed([g.words(rate_hz) for g in told], 8)}{rest}{beyond}"
+            ),
             remedy=remedy,
             joints=names,
-            numbers={t.name: {"frames": own[t.name], "ms": 1e3 * own[t.name] / rate_hz, "velocity_frames": t.velocity_lag_frames} for t in seen}
+            numbers={
+                t.name: {
+                    "frames": own[t.name],
+                    "ms": 1e3 * own[t.name] / rate_hz,
+                    "velocity_frames": t.velocity_lag_frames,
+                }
+                for t in seen
+            }
             | {"groups": {g.group: g.to_json(rate_hz) | {"is_told": g.is_told} for g in lags}},
         )
     ]
@@ -190,20 +247,29 @@ def _moves(pooled: Pooled, pairs: Mapping[str, Pairs], rng: np.random.Generator)
     rate = pooled.dataset.info.rate_hz
     lengths = [len(a) for a, _ in next(iter(pairs.values()))]
     width = max(_WINDOW_FRAMES, round(_WINDOW_S * rate), -(-sum(lengths) // _MOST_WINDOWS))
-    windows = [(place, i, k) for place, n in enumerate(lengths) for i, k in _cuts(n, max(1, n // width)) if k - i >= _WINDOW_FRAMES]
+    windows = [
+        (place, i, k)
+        for place, n in enumerate(lengths)
+        for i, k in _cuts(n, max(1, n // width))
+        if k - i >= _WINDOW_FRAMES
+    ]
     if len(windows) < 6:
         return []
     longest = min(longest_lag(list(next(iter(pairs.values()))), rate), width // 3)
     curves, variation = np.zeros((len(windows), longest + 1)), np.zeros(len(windows))
     for p in pairs.values():
         sums = lag_sums([(p[e][0][i:k], p[e][1][i:k]) for e, i, k in windows], 0, longest)
-        moves = np.maximum(sums.ss - np.divide(sums.s**2, sums.n, out=np.zeros_like(sums.s), where=sums.n > 0), 0.0)[:, 0]
+        moves = np.maximum(
+            sums.ss - np.divide(sums.s**2, sums.n, out=np.zeros_like(sums.s), where=sums.n > 0), 0.0
+        )[:, 0]
         share = moves / max(float(moves.max()), 1e-300)
         curves += share[:, None] * sums.by_episode() ** 2
         variation += share
     curves /= np.maximum(variation, 1e-300)[:, None]
     lags = np.array([peak(c) for c in curves])
-    tells = (curves.max(axis=1) > 0.9) & (variation > 0.1 * float(np.median(variation))) & (lags < longest - 1)
+    tells = (
+        (curves.max(axis=1) > 0.9) & (variation > 0.1 * float(np.median(variation))) & (lags < longest - 1)
+    )
     found = find_changes({"lag": np.where(tells, lags, np.nan)}, {"lag": _SHIFT}, rng)
     if not found:
         return []
@@ -217,16 +283,34 @@ def _moves(pooled: Pooled, pairs: Mapping[str, Pairs], rng: np.random.Generator)
         DataFinding(
             code="pairing_shifts",
             severity=Severity.FAULT,
-            sentence=f"from frame {row} of episode {episode} on the state follows the action after {c.after:.1f} frames and before it after {c.before:.1f}: "
-            "rows of one side were lost or written twice there",
-            remedy="compare the frame counters of both sides there; shift one side back by the difference, or keep the parts apart",
+            sentence=(
+                f"from frame {row} of episode {episode} on the state follows the action after {c.after:.1f}"
+                f" frames and before it after {c.before:.1f}: rows of one side were lost or written twice"
+                " there"
+            ),
+            remedy=(
+                "compare the frame counters of both sides there; shift one side back by the difference, or"
+                " keep the parts apart"
+            ),
             joints=tuple(pairs),
-            numbers={"episode": episode, "frame": row, "frames_before": c.before, "frames_after": c.after, "p": c.p},
+            numbers={
+                "episode": episode,
+                "frame": row,
+                "frames_before": c.before,
+                "frames_after": c.after,
+                "p": c.p,
+            },
         )
     ]
 
 
-def _first_row(pooled: Pooled, pairs: Mapping[str, Pairs], windows: Sequence[tuple[int, int, int]], at: int, lags: tuple[int, int]) -> tuple[int, int]:
+def _first_row(
+    pooled: Pooled,
+    pairs: Mapping[str, Pairs],
+    windows: Sequence[tuple[int, int, int]],
+    at: int,
+    lags: tuple[int, int],
+) -> tuple[int, int]:
     """Return episode and frame of the first row of the new lag: where changing over leaves least of the motion unexplained."""
     span = windows[max(0, at - 1) : at + 1]
     costs: list[tuple[float, int, int]] = []
@@ -239,7 +323,10 @@ def _first_row(pooled: Pooled, pairs: Mapping[str, Pairs], windows: Sequence[tup
             for side, lag in enumerate(lags):
                 distance = s - a[np.clip(np.arange(len(a)) - lag, 0, len(a) - 1)]
                 off[side] += np.abs(distance - np.median(distance))[low:high] / reach
-        before, after = np.concatenate([[0.0], np.cumsum(off[0])]), np.concatenate([np.cumsum(off[1][::-1])[::-1], [0.0]])
+        before, after = (
+            np.concatenate([[0.0], np.cumsum(off[0])]),
+            np.concatenate([np.cumsum(off[1][::-1])[::-1], [0.0]]),
+        )
         k = int(np.argmin(before + after))
         gained = float(off.sum(axis=1).max() - (before + after)[k])
         costs.append((gained, place, low + k))

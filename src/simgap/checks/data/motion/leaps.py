@@ -1,7 +1,8 @@
 """Does the state leap inside an episode: borders that were lost when several episodes were stored as one, rows left out, encoders that slipped.
 
-No joint goes a good part of its way within one frame and rests before and after. Where several joints do at once, the frame is a
-border; the checks that follow look at both sides apart, or a lost border is read as a lag of many frames.
+No joint goes a good part of its way within one frame and rests before and after. Where several joints do at
+once, the frame is a border; the checks that follow look at both sides apart, or a lost border is read as a
+lag of many frames.
 """
 
 from __future__ import annotations
@@ -69,7 +70,13 @@ def find_leaps(pooled: Pooled) -> Leaps:
         for k in np.flatnonzero(leaps.any(axis=0)):
             joint = joints[k]
             for t in np.flatnonzero(leaps[:, k] & ~is_border) + 1:
-                size = _slipped(pooled.actions[place][:, joint.action], pooled.states[place][:, joint.state], int(t), pooled, _SLIP * reach[k])
+                size = _slipped(
+                    pooled.actions[place][:, joint.action],
+                    pooled.states[place][:, joint.state],
+                    int(t),
+                    pooled,
+                    _SLIP * reach[k],
+                )
                 if size is not None:
                     slips.setdefault(joint.name, {}).setdefault(number, {})[int(t)] = size
     return Leaps(borders=borders, slips=slips)
@@ -101,10 +108,16 @@ def _slipped(action: Array, state: Array, t: int, pooled: Pooled, least: float) 
     command = action[np.clip(np.arange(len(state)) - lag, 0, len(state) - 1)]
     distance = state - command
     before, after = distance[t - width : t], distance[t : t + width]
-    size, lasting = (float(np.median(b) - np.median(a)) for a, b in ((before, after), (distance[:t], distance[t:])))
-    noise = 1.4826 * float(np.median(np.abs(np.concatenate([before - np.median(before), after - np.median(after)]))))
+    size, lasting = (
+        float(np.median(b) - np.median(a)) for a, b in ((before, after), (distance[:t], distance[t:]))
+    )
+    noise = 1.4826 * float(
+        np.median(np.abs(np.concatenate([before - np.median(before), after - np.median(after)])))
+    )
     step = float(state[t] - state[t - 1])
-    is_kept = abs(size) >= max(least, 4.0 * noise) and max(abs(size - step), abs(lasting - step)) <= 0.4 * abs(step)
+    is_kept = abs(size) >= max(least, 4.0 * noise) and max(
+        abs(size - step), abs(lasting - step)
+    ) <= 0.4 * abs(step)
     return size if is_kept else None
 
 
@@ -144,15 +157,23 @@ def _borders(pooled: Pooled, leaps: Leaps) -> list[DataFinding]:
     n = sum(map(len, leaps.borders.values()))
     gaps = {int(g) for frames in leaps.borders.values() for g in np.diff([0, *frames])}
     every = f", every {gaps.pop()} frames" if len(gaps) == 1 and n > 2 else ""
-    parts = [f"episode {e} at frames {listed([str(t) for t in frames], 24)}" for e, frames in leaps.borders.items()]
+    parts = [
+        f"episode {e} at frames {listed([str(t) for t in frames], 24)}" for e, frames in leaps.borders.items()
+    ]
     return [
         DataFinding(
             code="lost_borders",
             severity=Severity.FAULT,
-            sentence=f"the state leaps in several joints at once at {n} frame{'s' if n > 1 else ''} inside {len(leaps.borders)} "
-            f"episode{'s' if len(leaps.borders) > 1 else ''}{every}: {listed(parts)}; several recordings are stored as one, or rows are missing there. "
-            "The other checks of the motion look at the pieces",
-            remedy="cut the episodes at these frames (frame t begins the next one), or record which rows were left out; a policy learns the leap as a motion",
+            sentence=(
+                f"the state leaps in several joints at once at {n} frame{'s' if n > 1 else ''} inside"
+                f" {len(leaps.borders)} episode{'s' if len(leaps.borders) > 1 else ''}{every}:"
+                f" {listed(parts)}; several recordings are stored as one, or rows are missing there. The"
+                " other checks of the motion look at the pieces"
+            ),
+            remedy=(
+                "cut the episodes at these frames (frame t begins the next one), or record which rows were"
+                " left out; a policy learns the leap as a motion"
+            ),
             feature=pooled.dataset.state_key,
             numbers={"frames": {str(e): list(frames) for e, frames in leaps.borders.items()}, "borders": n},
         )
@@ -163,15 +184,26 @@ def _slips(leaps: Leaps) -> list[DataFinding]:
     if not leaps.slips:
         return []
     parts = [
-        f"{n} by {size:+.3g} at frame {t} of episode {e}" for n, episodes in leaps.slips.items() for e, frames in episodes.items() for t, size in frames.items()
+        f"{n} by {size:+.3g} at frame {t} of episode {e}"
+        for n, episodes in leaps.slips.items()
+        for e, frames in episodes.items()
+        for t, size in frames.items()
     ]
     return [
         DataFinding(
             code="joint_slips",
             severity=Severity.FAULT,
-            sentence=f"the state leaps away from its command within one frame and stays there: {listed(parts)}",
-            remedy="look for a slipped horn or coupling, an encoder that lost its turn, or a new calibration; split the recording there",
+            sentence=(
+                f"the state leaps away from its command within one frame and stays there: {listed(parts)}"
+            ),
+            remedy=(
+                "look for a slipped horn or coupling, an encoder that lost its turn, or a new calibration;"
+                " split the recording there"
+            ),
             joints=tuple(leaps.slips),
-            numbers={n: {str(e): {str(t): v for t, v in frames.items()} for e, frames in episodes.items()} for n, episodes in leaps.slips.items()},
+            numbers={
+                n: {str(e): {str(t): v for t, v in frames.items()} for e, frames in episodes.items()}
+                for n, episodes in leaps.slips.items()
+            },
         )
     ]

@@ -25,24 +25,40 @@ def check_limits(pooled: Pooled) -> list[DataFinding]:
     if not pooled.dataset.is_ours:
         return []
     inert: dict[str, dict[str, Any]] = {}
-    sides = ((pooled.dataset.action_key, pooled.dataset.spec.action_spec), (pooled.dataset.state_key, pooled.dataset.spec.state_spec))
+    sides = (
+        (pooled.dataset.action_key, pooled.dataset.spec.action_spec),
+        (pooled.dataset.state_key, pooled.dataset.spec.state_spec),
+    )
     for key, spec in sides:
         values = pooled.pooled(key)
         for k, dimension in enumerate(spec.dimensions):
             channel = channel_of(values[:, k])
             if channel is not None and is_inert(dimension, channel):
-                numbers = {"declared": [dimension.low, dimension.high], "unit": str(dimension.unit), "channel": list(channel)}
+                numbers = {
+                    "declared": [dimension.low, dimension.high],
+                    "unit": str(dimension.unit),
+                    "channel": list(channel),
+                }
                 inert.setdefault(dimension.name, numbers)
     if not inert:
         return []
     ends = {n: (*v["declared"], v["unit"], *v["channel"]) for n, v in inert.items()}
-    parts = [f"{n} declares {a:g}..{b:g} {unit} and runs from {c:g} to {d:g}" for n, (a, b, unit, c, d) in ends.items()]
+    parts = [
+        f"{n} declares {a:g}..{b:g} {unit} and runs from {c:g} to {d:g}"
+        for n, (a, b, unit, c, d) in ends.items()
+    ]
     return [
         DataFinding(
             code="limits_inert",
             severity=Severity.FAULT,
-            sentence=f"limits are in another unit than their channel, so no value is ever outside them: {listed(parts)}",
-            remedy="state unit and limits of the channel in the spec; a clamp with these limits lets through what the joint cannot do",
+            sentence=(
+                "limits are in another unit than their channel, so no value is ever outside them:"
+                f" {listed(parts)}"
+            ),
+            remedy=(
+                "state unit and limits of the channel in the spec; a clamp with these limits lets through"
+                " what the joint cannot do"
+            ),
             joints=tuple(inert),
             numbers=inert,
         )
@@ -66,8 +82,11 @@ def channel_of(values: NDArray[np.float64]) -> tuple[float, float] | None:
 def is_inert(dimension: Dimension, channel: tuple[float, float]) -> bool:
     """Return whether declared limits hold all that a channel can carry and more."""
     low, high = channel
-    if dimension.high - dimension.low >= UNLIMITED or (low == 0.0 and dimension.low == -high and dimension.high == high):
-        return False  # nobody stated limits, or it uses one half of a range about zero: a car that only goes forward
+    if dimension.high - dimension.low >= UNLIMITED or (
+        low == 0.0 and dimension.low == -high and dimension.high == high
+    ):
+        # nobody stated limits, or it uses one half of a range about zero: a car that only goes forward
+        return False
     margin = _WIDER * (high - low)
     holds = dimension.low <= low + 1e-9 and dimension.high >= high - 1e-9
     return holds and (dimension.low < low - margin or dimension.high > high + margin)

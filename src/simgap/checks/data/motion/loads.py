@@ -1,8 +1,8 @@
 """Joints that something holds up: a hand on a table, an arm that pushes, an object in the way; told from stops, gains and zeros.
 
-While it is blocked the state stays behind its command to one side, for a while; before and after, the joint follows. A stop of the
-joint is the same picture, but always at the same end of its travel; an arm that meets something is held in several joints at once,
-or at places that it passes on other occasions.
+While it is blocked the state stays behind its command to one side, for a while; before and after, the joint
+follows. A stop of the joint is the same picture, but always at the same end of its travel; an arm that meets
+something is held in several joints at once, or at places that it passes on other occasions.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def blocked(pairs: Pairs, lag: int, rate_hz: float) -> dict[str, Any]:
         rate_hz: frames per second.
 
     Returns:
-        ``mask`` over the aligned frames of all episodes, how many, how far off and to which side, and ``at_end`` where it is always held
-        at one end of its travel, as a stop does.
+        ``mask`` over the aligned frames of all episodes, how many, how far off and to which side, and
+        ``at_end`` where it is always held at one end of its travel, as a stop does.
     """
     aligned = [(a[: len(a) - lag], s[lag:]) for a, s in pairs if len(a) > lag]
     a, s = (np.concatenate([p[k] for p in aligned]) for k in (0, 1))
@@ -58,7 +58,10 @@ def blocked(pairs: Pairs, lag: int, rate_hz: float) -> dict[str, Any]:
     edges = np.cumsum([0, *(len(p[0]) for p in aligned)])
     shortest = max(4, round(_SHORTEST_S * rate_hz))
     runs = [
-        (i, k) for begin, end in pairwise(edges.tolist()) for i, k in _runs(off[begin:end], threshold, shortest, begin) if _is_held(s[i:k], a[i:k], off[i:k])
+        (i, k)
+        for begin, end in pairwise(edges.tolist())
+        for i, k in _runs(off[begin:end], threshold, shortest, begin)
+        if _is_held(s[i:k], a[i:k], off[i:k])
     ]
     if not runs:
         return {}
@@ -67,7 +70,12 @@ def blocked(pairs: Pairs, lag: int, rate_hz: float) -> dict[str, Any]:
         held[i:k] = True
     side = float(np.sign(off[held].sum()))
     every = np.abs(off) > threshold
-    if held.sum() < _FEWEST or held.mean() > _MOST or held.sum() < _RUNS * every.sum() or _is_frozen(s, off, runs, edges.tolist()):
+    if (
+        held.sum() < _FEWEST
+        or held.mean() > _MOST
+        or held.sum() < _RUNS * every.sum()
+        or _is_frozen(s, off, runs, edges.tolist())
+    ):
         return {}
     if not _follows(a[~every], s[~every], spread):
         return {}
@@ -130,7 +138,8 @@ def _is_held(state: Array, action: Array, off: Array) -> bool:
 def _is_frozen(s: Array, off: Array, runs: Sequence[tuple[int, int]], edges: Sequence[int]) -> bool:
     """Return whether the state leaps to its command where it is freed, as of an encoder that had frozen, or stays at one exact value to the end.
 
-    One stretch that ends smoothly shows that the encoder was alive; a command that passes by and is not followed shows that it was not.
+    One stretch that ends smoothly shows that the encoder was alive; a command that passes by and is not
+    followed shows that it was not.
     """
     if any(off[i] * off[m] < 0 and float(np.ptp(s[i:n])) == 0.0 for (i, _), (m, n) in pairwise(runs)):
         return True

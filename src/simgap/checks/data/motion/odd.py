@@ -1,7 +1,8 @@
 """One episode whose convention is another than that of all the rest: a sign, a unit, a zero or a joint that is off in it alone.
 
-A change that lasts is searched in :mod:`simgap.checks.data.motion.changes`; a lone episode, also the first or the last, is no change of
-level and is compared with the others here. What an object in the hand or a task does to one episode stays below the limits.
+A change that lasts is searched in :mod:`simgap.checks.data.motion.changes`; a lone episode, also the first or
+the last, is no change of level and is compared with the others here. What an object in the hand or a task
+does to one episode stays below the limits.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def odd_episodes(joint: OfEpisodes) -> dict[int, str]:
     odd: dict[int, str] = {}
     lost = known & (joint.follows * np.sign(usual) < _LOST) & (joint.ranges > _MOVES)
     if abs(usual) >= _FOLLOWS and float(np.quantile(np.abs(joint.follows[known & ~lost]), 0.1)) >= _FOLLOWS:
-        odd |= {int(k): f"correlates at {joint.follows[k]:+.2f} with its command and at {usual:+.2f} in the rest" for k in np.flatnonzero(lost)}
+        odd |= {
+            int(k): f"correlates at {joint.follows[k]:+.2f} with its command and at {usual:+.2f} in the rest"
+            for k in np.flatnonzero(lost)
+        }
     odd |= {k: text for k, text in {**_zeros(joint, odd), **_scales(joint, odd)}.items() if k not in odd}
     return odd if len(odd) <= max(1, int(_SHARE * n)) else {}
 
@@ -70,7 +74,10 @@ def _scales(joint: OfEpisodes, odd: Mapping[int, str]) -> dict[int, str]:
     logs = np.log(np.abs(np.where(believed, joint.slopes, 1.0)))
     usual = float(np.median(logs[believed]))
     off = believed & (np.abs(logs - usual) > max(np.log(_FACTOR), _OUT * _spread(logs[believed])))
-    return {int(k): f"moves {np.exp(logs[k] - usual):.3g} times as far for its command as in the rest" for k in np.flatnonzero(off)}
+    return {
+        int(k): f"moves {np.exp(logs[k] - usual):.3g} times as far for its command as in the rest"
+        for k in np.flatnonzero(off)
+    }
 
 
 def _zeros(joint: OfEpisodes, odd: Mapping[int, str]) -> dict[int, str]:
@@ -82,7 +89,10 @@ def _zeros(joint: OfEpisodes, odd: Mapping[int, str]) -> dict[int, str]:
     usual = float(np.median(values))
     least = max(joint.sag, _OFFSET * joint.within, _OUT * joint.noise, _OUT * _spread(values))
     off = believed & (np.abs(joint.distance - usual) > least)
-    return {int(k): f"lies {joint.distance[k] - usual:+.3g} further off its command than in the rest" for k in np.flatnonzero(off)}
+    return {
+        int(k): f"lies {joint.distance[k] - usual:+.3g} further off its command than in the rest"
+        for k in np.flatnonzero(off)
+    }
 
 
 def _spread(values: Array) -> float:
@@ -93,7 +103,11 @@ def odd_findings(found: Mapping[str, Mapping[int, str]], episodes: Sequence[int]
     """Name the odd episodes of all joints."""
     if not found:
         return []
-    parts = [f"{name} in episode {episodes[k]} {text}" for name, places in found.items() for k, text in places.items()]
+    parts = [
+        f"{name} in episode {episodes[k]} {text}"
+        for name, places in found.items()
+        for k, text in places.items()
+    ]
     numbers = sorted({episodes[k] for places in found.values() for k in places})
     which = f"episode{'s' if len(numbers) > 1 else ''} {listed([str(k) for k in numbers])}"
     return [
@@ -101,8 +115,13 @@ def odd_findings(found: Mapping[str, Mapping[int, str]], episodes: Sequence[int]
             code="odd_episodes",
             severity=Severity.WARNING,
             sentence=f"{which} {'do' if len(numbers) > 1 else 'does'} not fit the rest: {listed(parts)}",
-            remedy=f"look at {which} (another calibration, drive mode or arm, or a column that is not its own), and leave out what cannot be repaired",
+            remedy=(
+                f"look at {which} (another calibration, drive mode or arm, or a column that is not its own),"
+                " and leave out what cannot be repaired"
+            ),
             joints=tuple(found),
-            numbers={name: {str(episodes[k]): text for k, text in places.items()} for name, places in found.items()},
+            numbers={
+                name: {str(episodes[k]): text for k, text in places.items()} for name, places in found.items()
+            },
         )
     ]

@@ -31,12 +31,18 @@ def relation_of(pooled: Pooled) -> dict[str, Any]:
     """Return how actions relate to the state of the same and of the next frame, over all shared dimensions and all frames that have a next one."""
     own, following, equal_own, equal_next, steps = 0.0, 0.0, 0, 0, 0
     for action, state in zip(pooled.actions, pooled.states, strict=True):
-        a, s = (v[:, [getattr(j, side) for j in pooled.joints]] for v, side in ((action, "action"), (state, "state")))
+        a, s = (
+            v[:, [getattr(j, side) for j in pooled.joints]]
+            for v, side in ((action, "action"), (state, "state"))
+        )
         if a.shape[1] == 0 or len(a) < 2:
             continue
         same, after = np.abs(a[:-1] - s[:-1]), np.abs(a[:-1] - s[1:])
         own, following = max(own, float(same.max())), max(following, float(after.max()))
-        equal_own, equal_next = equal_own + int((same == 0).all(axis=1).sum()), equal_next + int((after == 0).all(axis=1).sum())
+        equal_own, equal_next = (
+            equal_own + int((same == 0).all(axis=1).sum()),
+            equal_next + int((after == 0).all(axis=1).sum()),
+        )
         steps += len(after)
     return {
         "shared_dimensions": len(pooled.joints),
@@ -51,8 +57,8 @@ def relation_of(pooled: Pooled) -> dict[str, Any]:
 def swapped_columns(pooled: Pooled, alive: list[Tracking]) -> dict[str, str]:
     """Return the joints whose action another column follows: joint -> that column.
 
-    Joints may move together, so a column counts only if it follows this action much better than the joint's own column does
-    and much better than it follows the action it is named after.
+    Joints may move together, so a column counts only if it follows this action much better than the joint's
+    own column does and much better than it follows the action it is named after.
     """
     moving = [t for t in alive if not is_idle(t, alive)]
     if len(moving) < 2:
@@ -74,7 +80,8 @@ def swapped_columns(pooled: Pooled, alive: list[Tracking]) -> dict[str, str]:
 def _unexplained(pooled: Pooled, lags: set[int]) -> NDArray[np.float64]:
     """Return what each state column leaves unexplained of each action at its best lag, ``(A, S)`` of 0 to 1; 1 where they move against each other.
 
-    The lags tried are those of the joints and some between: motion is smooth, and a lag that is nearly right tells a stranger from a follower.
+    The lags tried are those of the joints and some between: motion is smooth, and a lag that is nearly right
+    tells a stranger from a follower.
     """
     pairs = list(zip(pooled.actions, pooled.states, strict=True))
     longest = longest_lag(pairs, pooled.dataset.info.rate_hz)
@@ -121,8 +128,11 @@ def _leads(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
         DataFinding(
             code="state_leads_action",
             severity=Severity.FAULT,
-            sentence=f"the state moves {span} ({1e3 * low / rate_hz:.0f} to {1e3 * high / rate_hz:.0f} ms) before its action: {each}; "
-            "no command acts backwards, so the columns are shifted against each other",
+            sentence=(
+                f"the state moves {span} ({1e3 * low / rate_hz:.0f} to {1e3 * high / rate_hz:.0f} ms) before"
+                f" its action: {each}; no command acts backwards, so the columns are shifted against each"
+                " other"
+            ),
             remedy="find where they were aligned; action[t] is the command sent after state[t] was read",
             joints=tuple(ahead),
             numbers={n: {"lead_frames": k, "ms": 1e3 * k / rate_hz} for n, k in ahead.items()},
@@ -140,36 +150,54 @@ def _freezes(pooled: Pooled, alive: list[Tracking]) -> list[DataFinding]:
             continue
         states = [s[:, joint.state] for s in pooled.states]
         ends = (min(float(s.min()) for s in states), max(float(s.max()) for s in states))
-        lag = -t.lead_frames if t.lead_frames is not None else t.lag_frames or 0  # a state that waits for its command is not frozen
+        # a state that waits for its command is not frozen
+        lag = -t.lead_frames if t.lead_frames is not None else t.lag_frames or 0
         for number, action, state in zip(pooled.indices, pooled.actions, states, strict=True):
             command = action[np.clip(np.arange(len(state)) - lag, 0, len(state) - 1), joint.action]
             start = _frozen_from(command, state, least, _FROZEN_TRAVEL * t.action_range)
-            if start is not None and float(state[start]) not in ends:  # a joint may rest at the end of its travel
+            # a joint may rest at the end of its travel
+            if start is not None and float(state[start]) not in ends:
                 frozen.setdefault(t.name, {})[number] = start
     if not frozen:
         return []
     first = {n: next(iter(e.items())) for n, e in frozen.items()}
-    parts = [f"{n} in {len(frozen[n])} episode{'s' if len(frozen[n]) > 1 else ''}, first in episode {e} from frame {k}" for n, (e, k) in first.items()]
+    parts = [
+        f"{n} in {len(frozen[n])} episode{'s' if len(frozen[n]) > 1 else ''}, first in episode {e} from"
+        f" frame {k}"
+        for n, (e, k) in first.items()
+    ]
     return [
         DataFinding(
             code="state_freezes",
             severity=Severity.FAULT,
             sentence=f"the state stays at one exact value while its action moves on: {listed(parts)}",
-            remedy="drop these episodes; check the encoder, its cable and the bus for reads that were never answered",
+            remedy=(
+                "drop these episodes; check the encoder, its cable and the bus for reads that were never"
+                " answered"
+            ),
             joints=tuple(frozen),
-            numbers={n: {"first_frame": {str(e): k for e, k in episodes.items()}} for n, episodes in frozen.items()},
+            numbers={
+                n: {"first_frame": {str(e): k for e, k in episodes.items()}} for n, episodes in frozen.items()
+            },
         )
     ]
 
 
-def _frozen_from(action: NDArray[np.float64], state: NDArray[np.float64], least: int, travel: float) -> int | None:
+def _frozen_from(
+    action: NDArray[np.float64], state: NDArray[np.float64], least: int, travel: float
+) -> int | None:
     """Return where a run of at least ``least`` equal states begins during which the action moves more than ``travel``.
 
-    A joint that something blocks stays as still, but moves on when its command comes back to where it is; an encoder that froze leaps.
+    A joint that something blocks stays as still, but moves on when its command comes back to where it is; an
+    encoder that froze leaps.
     """
     breaks = np.concatenate([[0], np.flatnonzero(np.diff(state) != 0) + 1, [len(state)]])
     for start, stop in pairwise(breaks):
         off = np.abs(action[start:stop] - state[start])
-        if stop - start >= least and float(np.ptp(action[start:stop])) > travel and (stop == len(state) or off[-1] > 0.5 * off.max()):
+        if (
+            stop - start >= least
+            and float(np.ptp(action[start:stop])) > travel
+            and (stop == len(state) or off[-1] > 0.5 * off.max())
+        ):
             return int(start)
     return None

@@ -1,7 +1,8 @@
 """Was what the data call an action really sent: requests that a safety limit cut before the robot saw them.
 
-A recorder that keeps the request and not what came back from the driver teaches commands that were never executed. Where the
-sent command is a column, the two are compared; where an action is a velocity and the state integrates it, the state tells.
+A recorder that keeps the request and not what came back from the driver teaches commands that were never
+executed. Where the sent command is a column, the two are compared; where an action is a velocity and the
+state integrates it, the state tells.
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ def check_requested(pooled: Pooled) -> list[DataFinding]:
     cut = _from_columns(pooled) or _from_motion(pooled)
     if not cut:
         return []
-    parts = [f"{n} in {100 * v['share']:.0f} % of frames" + (f", cut to {v['limit']:.3g}" if v["limit"] is not None else "") for n, v in cut.items()]
+    parts = [
+        f"{n} in {100 * v['share']:.0f} % of frames"
+        + (f", cut to {v['limit']:.3g}" if v["limit"] is not None else "")
+        for n, v in cut.items()
+    ]
     return [
         DataFinding(
             code="requested_not_sent",
             severity=Severity.WARNING,
             sentence=f"the action is what was requested, not what was sent: {listed(parts)}",
-            remedy="keep both columns and say which one the policy learns; a request beyond the limit is a command that the robot never executed",
+            remedy=(
+                "keep both columns and say which one the policy learns; a request beyond the limit is a"
+                " command that the robot never executed"
+            ),
             feature=pooled.dataset.action_key,
             joints=tuple(cut),
             numbers=cut,
@@ -45,8 +53,8 @@ def check_requested(pooled: Pooled) -> list[DataFinding]:
 def _from_columns(pooled: Pooled) -> dict[str, dict[str, Any]]:
     """Compare the action with a column of what was sent.
 
-    In our own data ``executed_action`` differs from the label by the noise that a teacher recovers from; there, only commands
-    that stand at one limit count.
+    In our own data ``executed_action`` differs from the label by the noise that a teacher recovers from;
+    there, only commands that stand at one limit count.
     """
     action = pooled.pooled(pooled.dataset.action_key)
     found: dict[str, dict[str, Any]] = {}
@@ -68,8 +76,16 @@ def _from_columns(pooled: Pooled) -> dict[str, dict[str, Any]]:
 def _sent_columns(pooled: Pooled, width: int) -> list[str]:
     """Return the columns that hold what was sent; two actions of one width are compared by position, like their names."""
     own = pooled.dataset.action_key
-    columns = [k for k in pooled.episodes[0] if k != own and _SENT.search(k) and re.search(r"action|command", k, re.IGNORECASE)]
-    return [k for k in columns if all(k in e and e[k].reshape(len(e[k]), -1).shape[1] == width for e in pooled.episodes)]
+    columns = [
+        k
+        for k in pooled.episodes[0]
+        if k != own and _SENT.search(k) and re.search(r"action|command", k, re.IGNORECASE)
+    ]
+    return [
+        k
+        for k in columns
+        if all(k in e and e[k].reshape(len(e[k]), -1).shape[1] == width for e in pooled.episodes)
+    ]
 
 
 def _from_motion(pooled: Pooled) -> dict[str, dict[str, Any]]:
@@ -95,9 +111,19 @@ def _integrated(pooled: Pooled, action: int, state: int) -> dict[str, Any]:
         speed = moved * rate
         limit = float(np.quantile(np.abs(speed), 0.995))
         free, beyond = np.abs(asked) < 0.98 * limit, np.abs(asked) > 1.05 * limit
-        if limit <= 0 or free.sum() < _FEWEST or beyond.sum() < _FEWEST or beyond.mean() < _SHARE or np.ptp(asked[free]) == 0 or np.ptp(speed[free]) == 0:
+        if (
+            limit <= 0
+            or free.sum() < _FEWEST
+            or beyond.sum() < _FEWEST
+            or beyond.mean() < _SHARE
+            or np.ptp(asked[free]) == 0
+            or np.ptp(speed[free]) == 0
+        ):
             continue
-        follows = float(np.corrcoef(asked[free], speed[free])[0, 1]) ** 2 > _FITS and abs(_slope(asked[free], speed[free]) - 1.0) < 0.1
+        follows = (
+            float(np.corrcoef(asked[free], speed[free])[0, 1]) ** 2 > _FITS
+            and abs(_slope(asked[free], speed[free]) - 1.0) < 0.1
+        )
         stops = np.mean(np.abs(np.abs(speed[beyond]) - limit) < 0.02 * limit) > 0.9
         if follows and stops:
             return _cut(asked[beyond], speed[beyond], beyond) | {"column": None, "limit": limit}

@@ -52,16 +52,26 @@ def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
         sign = _turned(t, alive)
         is_affected = bool(t.saturation or t.load)
         judged = t.unaffected if is_affected else t.whole
-        is_tight = ((judged.r2 if is_affected else t.r2) or 0.0) >= _TIGHT and judged.scale is not None and not is_idle(t, list(alive))
+        is_tight = (
+            ((judged.r2 if is_affected else t.r2) or 0.0) >= _TIGHT
+            and judged.scale is not None
+            and not is_idle(t, list(alive))
+        )
         scale = judged.scale if is_affected or t.moving.scale is None else t.moving.scale
         if sign is not None:
             text, code = sign
         elif not is_tight or scale is None or scale < 0:
             continue
         elif factor := unit_pair(scale, is_length=is_cartesian(t.name)):
-            text, code = f"the state of {t.name} is {scale:.4g} times its action, as {factor}", "unit_mismatch"
+            text, code = (
+                f"the state of {t.name} is {scale:.4g} times its action, as {factor}",
+                "unit_mismatch",
+            )
         elif _is_off(t, scale, (judged.r2 if is_affected else t.r2) or 0.0, is_affected=is_affected):
-            text = f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or calibration differ"
+            text = (
+                f"the state of {t.name} is {scale:.3g} times its action (R2 {judged.r2:.3f}): gain, unit or"
+                " calibration differ"
+            )
             code = "scale_mismatch"
         else:
             continue
@@ -72,7 +82,13 @@ def _conventions(alive: Sequence[Tracking]) -> list[DataFinding]:
                 sentence=text,
                 remedy="convert action and state to one convention before training",
                 joints=(t.name,),
-                numbers={"scale": t.whole.scale, "scale_moving": t.moving.scale, "scale_still": t.still.scale, "r2": judged.r2, "correlation": t.turns},
+                numbers={
+                    "scale": t.whole.scale,
+                    "scale_moving": t.moving.scale,
+                    "scale_still": t.still.scale,
+                    "r2": judged.r2,
+                    "correlation": t.turns,
+                },
             )
         )
     return found
@@ -87,19 +103,35 @@ def _is_off(t: Tracking, scale: float, r2: float, *, is_affected: bool) -> bool:
 
 def _turned(t: Tracking, alive: Sequence[Tracking]) -> tuple[str, str] | None:
     """Return what is said of a joint that moves against its command, and the code; None where it does not."""
-    if t.turns is None or t.turns > _TURNS or (t.jaws is None and is_idle(t, list(alive))):  # jaws of 0..1 are small beside degrees
+    # jaws of 0..1 are small beside degrees
+    if t.turns is None or t.turns > _TURNS or (t.jaws is None and is_idle(t, list(alive))):
         return None
     if t.jaws is None:
-        return f"the state of {t.name} moves against its action (correlation {t.turns:.3f} within episodes): a sign is flipped", "sign_flip"
+        return (
+            (
+                f"the state of {t.name} moves against its action (correlation {t.turns:.3f} within episodes):"
+                " a sign is flipped"
+            ),
+            "sign_flip",
+        )
     if t.jaws.turned < _TURNED:  # jaws that rest about the middle are neither open nor closed
         against = f"{t.name} closes where its action opens it (correlation {t.turns:.3f} within episodes)"
         return (against, "gripper_polarity") if t.turns <= _AGAINST else None
-    return f"{t.name} is open in {100 * t.jaws.turned:.0f} % of the frames in which its action says closed, and the other way round", "gripper_polarity"
+    return (
+        (
+            f"{t.name} is open in {100 * t.jaws.turned:.0f} % of the frames in which its action says closed,"
+            " and the other way round"
+        ),
+        "gripper_polarity",
+    )
 
 
 def degree_of(pooled: Pooled, name: str) -> float | None:
     """Return how much of a joint's unit is one degree: as declared, or as the numbers of its arm show; None where neither says."""
-    declared = {d.name: d for d in (*pooled.dataset.spec.state_spec.dimensions, *pooled.dataset.spec.action_spec.dimensions)}.get(name)
+    declared = {
+        d.name: d
+        for d in (*pooled.dataset.spec.state_spec.dimensions, *pooled.dataset.spec.action_spec.dimensions)
+    }.get(name)
     if declared is not None and declared.unit is not Unit.UNKNOWN:
         return PER_DEGREE[declared.unit] if declared.unit in _ANGLES else None
     arms = [j for j in pooled.joints if not j.is_gripper and not is_cartesian(j.name)]
@@ -128,7 +160,8 @@ def _parked_off(t: Tracking, degree: float | None) -> bool:
 def _offsets(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
     bad = {}
     for t in alive:
-        if t.bias_still is None or t.load or _VELOCITY.search(t.name):  # a speed at rest is friction, and has no zero to recalibrate
+        # a speed at rest is friction, and has no zero to recalibrate
+        if t.bias_still is None or t.load or _VELOCITY.search(t.name):
             continue
         degree = degree_of(pooled, t.name)
         if _parked_off(t, degree) if is_idle(t, list(alive)) else _stands_off(t, degree):
@@ -141,10 +174,18 @@ def _offsets(pooled: Pooled, alive: Sequence[Tracking]) -> list[DataFinding]:
             code="static_offset",
             severity=Severity.WARNING,
             sentence=f"at rest the state stands off its command: {listed(parts)}",
-            remedy="recalibrate the zero of these joints, of leader and follower alike, or add the sag to the simulator",
+            remedy=(
+                "recalibrate the zero of these joints, of leader and follower alike, or add the sag to the"
+                " simulator"
+            ),
             joints=tuple(bad),
             numbers={
-                n: {"bias_still": t.bias_still, "frames": t.still_frames, "action_range": t.action_range, "saturation": dict(t.saturation)}
+                n: {
+                    "bias_still": t.bias_still,
+                    "frames": t.still_frames,
+                    "action_range": t.action_range,
+                    "saturation": dict(t.saturation),
+                }
                 for n, t in bad.items()
             },
         )

@@ -124,7 +124,10 @@ class Tracking:
             "unaffected": self.unaffected.to_json(),
             "bias": self.bias,
             "bias_still": self.bias_still,
-            "offset_still": {"action_minus_state": None if self.bias_still is None else -self.bias_still, "frames": self.still_frames},
+            "offset_still": {
+                "action_minus_state": None if self.bias_still is None else -self.bias_still,
+                "frames": self.still_frames,
+            },
             "correlation_within_episodes": self.turns,
             "delta_correlation": self.delta_correlation,
             "saturation": dict(self.saturation),
@@ -136,14 +139,25 @@ def track(pooled: Pooled) -> list[Tracking]:
     """Return the tracking of every joint that action and state share."""
     actions, states = pooled.actions, pooled.states
     rate = pooled.dataset.info.rate_hz
-    pairs = [[(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)] for j in pooled.joints]
+    pairs = [
+        [(a[:, j.action], s[:, j.state]) for a, s in zip(actions, states, strict=True)] for j in pooled.joints
+    ]
     results = [track_joint(j, p, rate) for j, p in zip(pooled.joints, pairs, strict=True)]
     stops = at_stops({t.name: (t.load, t.held) for t in results if t.load})
-    again = [track_joint(j, p, rate, is_at_stop=True) if j.name in stops else t for j, p, t in zip(pooled.joints, pairs, results, strict=True)]
+    again = [
+        track_joint(j, p, rate, is_at_stop=True) if j.name in stops else t
+        for j, p, t in zip(pooled.joints, pairs, results, strict=True)
+    ]
     return again
 
 
-def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rate_hz: float, *, is_at_stop: bool = False) -> Tracking:
+def track_joint(
+    joint: Joint,
+    pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    rate_hz: float,
+    *,
+    is_at_stop: bool = False,
+) -> Tracking:
     """Measure one joint.
 
     Args:
@@ -157,7 +171,14 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
     relation = _relation(pairs, spread, state_spread)
     if relation is not Relation.TRACKED:
         lag = {Relation.ECHO_NEXT: 1, Relation.ECHO_SAME: 0}.get(relation)
-        return Tracking(name=joint.name, relation=relation, action_range=spread, state_range=state_spread, lag_frames=lag, lag_is_resolved=lag is not None)
+        return Tracking(
+            name=joint.name,
+            relation=relation,
+            action_range=spread,
+            state_range=state_spread,
+            lag_frames=lag,
+            lag_is_resolved=lag is not None,
+        )
     longest = longest_lag(pairs, rate_hz)
     leading = min(longest, round(_LONGEST_LEAD_S * rate_hz))
     sums = lag_sums(pairs, -leading, longest)
@@ -202,7 +223,9 @@ def track_joint(joint: Joint, pairs: list[tuple[NDArray[np.float64], NDArray[np.
     )
 
 
-def _in_recording(aligned: NDArray[np.bool_], pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
+def _in_recording(
+    aligned: NDArray[np.bool_], pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int
+) -> NDArray[np.bool_]:
     """Return for every frame of the recording what was said of the frames that have a command."""
     parts, place = [], 0
     for a, _ in pairs:
@@ -212,7 +235,9 @@ def _in_recording(aligned: NDArray[np.bool_], pairs: list[tuple[NDArray[np.float
     return np.concatenate(parts)
 
 
-def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spread: float, state_spread: float) -> Relation:
+def _relation(
+    pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spread: float, state_spread: float
+) -> Relation:
     if spread == 0.0 or len(pairs) == 0 or max(len(a) for a, _ in pairs) < 4:
         return Relation.CONSTANT
     if state_spread == 0.0:
@@ -221,8 +246,12 @@ def _relation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], spre
     n = sum(len(c) for c in changed)
     if n >= 5:
         rounding = _ROUNDING * max(spread, *(float(np.abs(a).max()) for a, _ in pairs))
-        following = sum(int((np.abs(s[c + 1] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True))
-        same = sum(int((np.abs(s[c] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True))
+        following = sum(
+            int((np.abs(s[c + 1] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True)
+        )
+        same = sum(
+            int((np.abs(s[c] - a[c]) <= rounding).sum()) for (a, s), c in zip(pairs, changed, strict=True)
+        )
         if max(following, same) >= 0.99 * n:
             return Relation.ECHO_NEXT if following >= same else Relation.ECHO_SAME
     return Relation.TRACKED
@@ -234,7 +263,9 @@ def longest_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], ra
     return max(0, min(_MOST_FRAMES, round(_LONGEST_LAG_S * rate_hz), median // 3))
 
 
-def shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def shifted(
+    pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return ``action[t]`` and ``state[t + lag]`` of all episodes; no pair crosses an episode's end."""
     long = [(a[: len(a) - lag], s[lag:]) for a, s in pairs if len(a) > lag]
     return np.concatenate([a for a, _ in long]), np.concatenate([s for _, s in long])
@@ -242,10 +273,14 @@ def shifted(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: i
 
 def _turns(sums: LagSums) -> float | None:
     """Return the signed correlation within episodes at the lag where the command explains most."""
-    variation = np.maximum(sums.ss - np.divide(sums.s**2, sums.n, out=np.zeros_like(sums.s), where=sums.n > 0), 0.0)
+    variation = np.maximum(
+        sums.ss - np.divide(sums.s**2, sums.n, out=np.zeros_like(sums.s), where=sums.n > 0), 0.0
+    )
     total = variation.sum(axis=0)
     r = sums.by_episode()
-    share = np.divide((r * np.abs(r) * variation).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    share = np.divide(
+        (r * np.abs(r) * variation).sum(axis=0), total, out=np.zeros_like(total), where=total > 0
+    )
     best = float(share[np.argmax(np.abs(share))]) if len(share) else 0.0
     return float(np.sign(best) * np.sqrt(abs(best))) if best else None
 
@@ -258,7 +293,9 @@ def _lead(scores: NDArray[np.float64], score: float) -> int | None:
         score: of the best lag.
     """
     best = int(np.argmax(scores)) if len(scores) else 0
-    return best + 1 if len(scores) and scores[best] >= 0.7 and 1.0 - scores[best] < 0.7 * (1.0 - score) else None
+    return (
+        best + 1 if len(scores) and scores[best] >= 0.7 and 1.0 - scores[best] < 0.7 * (1.0 - score) else None
+    )
 
 
 def _firsts(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
@@ -267,7 +304,11 @@ def _firsts(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: i
 
 
 def _moving(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], lag: int) -> NDArray[np.bool_]:
-    speeds = [(np.abs(np.gradient(a))[: len(a) - lag], np.abs(np.gradient(s))[lag:]) for a, s in pairs if len(a) > max(lag, 1)]
+    speeds = [
+        (np.abs(np.gradient(a))[: len(a) - lag], np.abs(np.gradient(s))[lag:])
+        for a, s in pairs
+        if len(a) > max(lag, 1)
+    ]
     action, state = (np.concatenate([v[k] for v in speeds]) for k in (0, 1))
     limits = [_MOVING * float(np.quantile(v, 0.99)) for v in (action, state)]
     return np.asarray((action > limits[0]) | (state > limits[1]))
@@ -286,9 +327,15 @@ def _fit(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> Fit:
     return Fit(n=len(a), scale=float(scale), offset=float(offset), r2=_r2(a, s))
 
 
-def _velocity_lag(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, rate_hz: float) -> tuple[float | None, float | None]:
+def _velocity_lag(
+    pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], longest: int, rate_hz: float
+) -> tuple[float | None, float | None]:
     window = max(1, round(_WINDOW_S * rate_hz))
-    velocities = [(a[window:] - a[:-window], s[window:] - s[:-window]) for a, s in pairs if len(a) > window + longest + 2]
+    velocities = [
+        (a[window:] - a[:-window], s[window:] - s[:-window])
+        for a, s in pairs
+        if len(a) > window + longest + 2
+    ]
     if not velocities:
         return None, None
     scores = lag_sums(velocities, 0, longest).pooled()
@@ -308,7 +355,14 @@ def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64
     return float(np.corrcoef(a, step)[0, 1]) if np.ptp(a) > 0 and np.ptp(step) > 0 else None
 
 
-def _saturation(joint: Joint, a: NDArray[np.float64], s: NDArray[np.float64], firsts: NDArray[np.bool_], *, is_loaded: bool) -> dict[str, Any]:
+def _saturation(
+    joint: Joint,
+    a: NDArray[np.float64],
+    s: NDArray[np.float64],
+    firsts: NDArray[np.bool_],
+    *,
+    is_loaded: bool,
+) -> dict[str, Any]:
     """Find a command clipped at a limit, or a state that stops while the command goes on; jaws fully open or closed are no limit."""
     command = {} if joint.is_gripper else _clipped(a, firsts)
     if command:
@@ -327,8 +381,19 @@ def _clipped(a: NDArray[np.float64], firsts: NDArray[np.bool_]) -> dict[str, Any
         runs = int((at & (firsts | ~np.concatenate([[False], at[:-1]]))).sum())
         abrupt = int((speed[entries] >= fast).sum())
         is_round = any(abs(abs(limit) - r) <= 1e-6 * max(1.0, r) for r in _ROUND_LIMITS)
-        if at.sum() >= max(_FEWEST, _SHORTEST_RUN * runs) and at.mean() >= 0.01 and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries))):
-            return {"mask": at, "what": "action", "side": side, "limit": limit, "frames": int(at.sum()), "share": float(at.mean())}
+        if (
+            at.sum() >= max(_FEWEST, _SHORTEST_RUN * runs)
+            and at.mean() >= 0.01
+            and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries)))
+        ):
+            return {
+                "mask": at,
+                "what": "action",
+                "side": side,
+                "limit": limit,
+                "frames": int(at.sum()),
+                "share": float(at.mean()),
+            }
     return {}
 
 
@@ -339,7 +404,11 @@ def _stopped(a: NDArray[np.float64], s: NDArray[np.float64]) -> dict[str, Any]:
     filled = [b for b in range(_BINS) if (bins == b).sum() >= 5]
     means = {b: float(s[bins == b].mean()) for b in filled}
     for side, order in (("high", filled[::-1]), ("low", filled)):
-        flat = [b for k, b in enumerate(order) if all(abs(means[c] - means[order[0]]) < 0.02 * spread for c in order[: k + 1])]
+        flat = [
+            b
+            for k, b in enumerate(order)
+            if all(abs(means[c] - means[order[0]]) < 0.02 * spread for c in order[: k + 1])
+        ]
         rest = [b for b in order if b not in flat]
         inside = np.isin(bins, flat)
         if len(flat) < 3 or len(rest) < 2 or inside.mean() < 0.02 or s[inside].std() > 0.05 * spread:
@@ -365,5 +434,8 @@ def is_idle(t: Tracking, alive: list[Tracking]) -> bool:
 
     Both have to be small: a command in radians among degrees is small, its state is not.
     """
-    ranges = ((t.action_range, [o.action_range for o in alive]), (t.state_range, [o.state_range for o in alive]))
+    ranges = (
+        (t.action_range, [o.action_range for o in alive]),
+        (t.state_range, [o.state_range for o in alive]),
+    )
     return all(own < 0.1 * float(np.quantile(others, 0.75)) for own, others in ranges)

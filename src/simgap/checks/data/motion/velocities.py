@@ -57,16 +57,24 @@ def says_velocity(name: str, dimension: Dimension | None = None) -> bool:
 
 def velocity_joints(pooled: Pooled) -> tuple[Joint, ...]:
     """Return the actions that say they are velocities, each with the state that it moves."""
-    declared, measured = ({d.name: d for d in s.dimensions} for s in (pooled.dataset.spec.action_spec, pooled.dataset.spec.state_spec))
+    declared, measured = (
+        {d.name: d for d in s.dimensions}
+        for s in (pooled.dataset.spec.action_spec, pooled.dataset.spec.state_spec)
+    )
     places = [k for k, n in enumerate(pooled.state_names) if not says_velocity(n, measured.get(n))]
     by_stem = {velocity_stem(pooled.state_names[k]): k for k in reversed(places)}
     own = {j.action: j.state for j in pooled.joints}
     found = []
     for k, name in enumerate(pooled.action_names):
         d = declared.get(name)
-        if is_gripper_name(name) or not says_velocity(name, d) or (d is not None and d.reference is not Reference.ABSOLUTE):
+        if (
+            is_gripper_name(name)
+            or not says_velocity(name, d)
+            or (d is not None and d.reference is not Reference.ABSOLUTE)
+        ):
             continue
-        if own.get(k) is not None and own[k] not in places:  # the state of the same name is a velocity as well
+        # the state of the same name is a velocity as well
+        if own.get(k) is not None and own[k] not in places:
             continue
         place = own.get(k, by_stem.get(velocity_stem(name)))
         if place is not None:
@@ -86,7 +94,10 @@ def speed(pooled: Pooled, joint: Joint) -> Speed | None:
     """Measure one velocity; None where nothing moves or every episode is too short."""
     rate = pooled.dataset.info.rate_hz
     window = max(2, round(_WINDOW_S * rate))
-    every = [(a, s[:, joint.state]) for a, s in zip((a[:, joint.action] for a in pooled.actions), pooled.states, strict=True)]
+    every = [
+        (a, s[:, joint.state])
+        for a, s in zip((a[:, joint.action] for a in pooled.actions), pooled.states, strict=True)
+    ]
     pairs = [(a, s) for a, s in every if len(a) > 3 * window]
     if not pairs or _is_idle(pooled, joint):
         return None
@@ -118,7 +129,10 @@ def _sums(values: Array, window: int) -> Array:
 
 def _is_idle(pooled: Pooled, joint: Joint) -> bool:
     ranges = np.array([np.ptp(np.concatenate(pooled.states)[:, k]) for k in range(len(pooled.state_names))])
-    return bool(ranges[joint.state] < _IDLE * np.quantile(ranges, 0.75) and np.ptp(np.concatenate(pooled.actions)[:, joint.action]) < _IDLE)
+    return bool(
+        ranges[joint.state] < _IDLE * np.quantile(ranges, 0.75)
+        and np.ptp(np.concatenate(pooled.actions)[:, joint.action]) < _IDLE
+    )
 
 
 def _expected(pooled: Pooled, joint: Joint) -> float | None:
@@ -146,9 +160,15 @@ def _positions(pooled: Pooled, speeds: Sequence[Speed]) -> list[DataFinding]:
         DataFinding(
             code="actions_are_positions",
             severity=Severity.WARNING,
-            sentence=f"actions of {listed([s.name for s in found])} are called velocities and follow the state itself, not its change "
-            f"(correlation {min(s.as_position for s in found):.2f} against {max(abs(s.correlation) for s in found):.2f}): they are positions",
-            remedy="say in which unit they are, such as --is 'action:*=rad', or rename them; a controller that takes velocities would run away",
+            sentence=(
+                f"actions of {listed([s.name for s in found])} are called velocities and follow the state"
+                f" itself, not its change (correlation {min(s.as_position for s in found):.2f} against"
+                f" {max(abs(s.correlation) for s in found):.2f}): they are positions"
+            ),
+            remedy=(
+                "say in which unit they are, such as --is 'action:*=rad', or rename them; a controller that"
+                " takes velocities would run away"
+            ),
             feature=pooled.dataset.action_key,
             joints=tuple(s.name for s in found),
             numbers={s.name: s.to_json() for s in found},
@@ -164,7 +184,10 @@ def _strangers(speeds: Sequence[Speed]) -> list[DataFinding]:
         DataFinding(
             code="state_unrelated",
             severity=Severity.WARNING,
-            sentence=f"the state of {listed([s.name for s in lost])} neither goes where its velocity points nor follows it at any lag",
+            sentence=(
+                f"the state of {listed([s.name for s in lost])} neither goes where its velocity points nor"
+                " follows it at any lag"
+            ),
             remedy="check the names and the column order",
             joints=tuple(s.name for s in lost),
             numbers={s.name: s.to_json() for s in lost},
@@ -184,7 +207,9 @@ def _scales(speeds: Sequence[Speed], rate_hz: float) -> list[DataFinding]:
                 code=code,
                 severity=severity,
                 sentence=text,
-                remedy="convert the velocities before training, or say their unit with --is 'action:NAME=rad/s'",
+                remedy=(
+                    "convert the velocities before training, or say their unit with --is 'action:NAME=rad/s'"
+                ),
                 joints=(s.name,),
                 numbers=s.to_json(),
             )
@@ -195,16 +220,31 @@ def _scales(speeds: Sequence[Speed], rate_hz: float) -> list[DataFinding]:
 def _scale(s: Speed, rate_hz: float) -> tuple[str, Severity, str] | None:
     """Return code, severity and sentence about sign and scale; only where units are stated can a ratio that is no unit be wrong."""
     if s.correlation < 0:
-        return "sign_flip", Severity.FAULT, f"the state of {s.name} goes against its velocity (correlation {s.correlation:.3f}): a sign is flipped"
+        return (
+            "sign_flip",
+            Severity.FAULT,
+            (
+                f"the state of {s.name} goes against its velocity (correlation {s.correlation:.3f}): a sign"
+                " is flipped"
+            ),
+        )
     if _PLAUSIBLE[0] < s.ratio < _PLAUSIBLE[1]:
         return None
     text = f"the state of {s.name} changes by {s.ratio:.4g} of its unit per second where its action says 1"
     if abs(s.ratio / rate_hz - 1.0) < 0.15:
-        return "unit_mismatch", Severity.FAULT, f"{text}: the actions are steps per frame at {rate_hz:g} Hz, no velocities per second"
+        return (
+            "unit_mismatch",
+            Severity.FAULT,
+            f"{text}: the actions are steps per frame at {rate_hz:g} Hz, no velocities per second",
+        )
     pair = unit_pair(s.ratio, is_length=is_cartesian(s.name))
     if pair is not None and (s.is_stated or "degrees for radians" in pair or "radians for degrees" in pair):
         return "unit_mismatch", Severity.FAULT, f"{text}, as {pair}"
-    return ("scale_mismatch", Severity.WARNING, f"{text}: gain, unit or calibration differ") if s.is_stated else None
+    return (
+        ("scale_mismatch", Severity.WARNING, f"{text}: gain, unit or calibration differ")
+        if s.is_stated
+        else None
+    )
 
 
 def _lags(speeds: Sequence[Speed], rate_hz: float) -> list[DataFinding]:
@@ -218,8 +258,10 @@ def _lags(speeds: Sequence[Speed], rate_hz: float) -> list[DataFinding]:
             DataFinding(
                 code="state_leads_action",
                 severity=Severity.FAULT,
-                sentence=f"the state goes {-frames:g} frames ({-ms:.0f} ms) before its velocity says so; no command acts backwards, "
-                "so the columns are shifted against each other",
+                sentence=(
+                    f"the state goes {-frames:g} frames ({-ms:.0f} ms) before its velocity says so; no"
+                    " command acts backwards, so the columns are shifted against each other"
+                ),
                 remedy="find where they were aligned; action[t] is the command sent after state[t] was read",
                 joints=names,
                 numbers=numbers,

@@ -1,12 +1,14 @@
 """Does a camera, or the light, become another one on the way: from some episode on the view is shifted, turned, darker or of another colour.
 
-Each episode gives each camera one still picture: the median over up to 16 views, on which what moves is gone. A change is searched over
-these pictures (:mod:`simgap.measures.picture_changes`), once by their edges and once by their colours; where one is found, the medians
-of both sides are laid over each other (:mod:`simgap.measures.picture_registration`), and what is left is light. Scenes that are drawn anew for
-each episode change everywhere and at no single place, so nothing is said of them.
+Each episode gives each camera one still picture: the median over up to 16 views, on which what moves is gone.
+A change is searched over these pictures (:mod:`simgap.measures.picture_changes`), once by their edges and
+once by their colours; where one is found, the medians of both sides are laid over each other
+(:mod:`simgap.measures.picture_registration`), and what is left is light. Scenes that are drawn anew for each
+episode change everywhere and at no single place, so nothing is said of them.
 
-Measured on 14 episodes of our arm at 96 pixels, half of them changed: a fixed wrist camera's shift of 1 % of the frame is found, and so
-are 3 degrees, a gain of 0.9 and a cast of 20 %; a front camera that sees a plain table needs 2 to 5 % of shift along its edges.
+Measured on 14 episodes of our arm at 96 pixels, half of them changed: a fixed wrist camera's shift of 1 % of
+the frame is found, and so are 3 degrees, a gain of 0.9 and a cast of 20 %; a front camera that sees a plain
+table needs 2 to 5 % of shift along its edges.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from numpy.typing import NDArray
 
 from simgap.checks.data.report import DataFinding, Severity, listed
 from simgap.measures.glimpses import Glimpse
-from simgap.measures.picture_changes import ALPHA, LEAST, Pictures, Split, colours_of, edges_of, find_splits, is_steady
+from simgap.measures.picture_changes import (
+    ALPHA,
+    LEAST,
+    Pictures,
+    Split,
+    colours_of,
+    edges_of,
+    find_splits,
+    is_steady,
+)
 from simgap.measures.picture_registration import Registered, aligned, likeness, register
 
 _SHIFT = 0.006
@@ -73,7 +84,10 @@ class CameraChange:
         """For people."""
         if self.first_after == self.last_before + 1:
             return f"from episode {self.first_after} on"
-        return f"from between episodes {self.last_before} and {self.first_after} on (those between were not looked at)"
+        return (
+            f"from between episodes {self.last_before} and {self.first_after} on (those between were not"
+            " looked at)"
+        )
 
 
 def check_camera_changes(looks: Sequence[Glimpse]) -> tuple[dict[str, Any], list[DataFinding]]:
@@ -105,7 +119,9 @@ def _changes(camera: str, views: Sequence[Glimpse]) -> list[CameraChange]:
     rng = np.random.default_rng(len(views))
     edges, colours = edges_of(pictures, resting), colours_of(pictures, resting)
     by_edges, by_colours = find_splits(edges, rng), find_splits(colours, rng)
-    by_edges, by_colours = ([s for s in found if s.p <= ALPHA or is_steady(colours, s.at)] for found in (by_edges, by_colours))
+    by_edges, by_colours = (
+        [s for s in found if s.p <= ALPHA or is_steady(colours, s.at)] for found in (by_edges, by_colours)
+    )
     places = {s.at: s for s in by_edges}
     places |= {s.at: s for s in by_colours if all(abs(s.at - at) > _SAME for at in places)}
     borders = [0, *sorted(places), len(views)]
@@ -113,12 +129,21 @@ def _changes(camera: str, views: Sequence[Glimpse]) -> list[CameraChange]:
     for start, at, stop in zip(borders, borders[1:], borders[2:], strict=False):
         has = [any(abs(s.at - at) <= _SAME for s in splits) for splits in (by_edges, by_colours)]
         change = _compared(camera, views, places[at], pictures[start:stop], resting[start:stop], at - start)
-        if (change.pose is not None or (change.other_view and has[0])) or (change.gains is not None and has[1]):
+        if (change.pose is not None or (change.other_view and has[0])) or (
+            change.gains is not None and has[1]
+        ):
             found.append(change)
     return found
 
 
-def _compared(camera: str, views: Sequence[Glimpse], split: Split, pictures: Pictures, resting: NDArray[np.bool_], at: int) -> CameraChange:
+def _compared(
+    camera: str,
+    views: Sequence[Glimpse],
+    split: Split,
+    pictures: Pictures,
+    resting: NDArray[np.bool_],
+    at: int,
+) -> CameraChange:
     """Lay the medians of both sides over each other, and compare the colours of what rests in both."""
     before, after = (np.median(pictures[side], axis=0) for side in (slice(0, at), slice(at, None)))
     rests = _rests(pictures[:at], resting[:at]) & _rests(pictures[at:], resting[at:])
@@ -127,7 +152,9 @@ def _compared(camera: str, views: Sequence[Glimpse], split: Split, pictures: Pic
     can_compare = laid.likeness >= _ALIKE
     other = not can_compare and _is_one_view(pictures[:at]) and _is_one_view(pictures[at:])
     shift = float(np.hypot(laid.right, laid.down)) / width
-    has_moved = can_compare and (shift >= _SHIFT or abs(laid.turn_deg) >= _TURN_DEG or abs(np.log(laid.zoom)) >= _ZOOM)
+    has_moved = can_compare and (
+        shift >= _SHIFT or abs(laid.turn_deg) >= _TURN_DEG or abs(np.log(laid.zoom)) >= _ZOOM
+    )
     if has_moved and split.p > ALPHA:
         has_moved = _is_one_step(before, pictures, at, laid)
     gains = _gains(before, aligned(after, laid), rests, _UNLIKE if can_compare else _EVEN)
@@ -169,7 +196,9 @@ def _reach(right: float, down: float, turn_deg: float, shape: tuple[int, ...]) -
     return float(np.hypot(right, down)) + float(np.deg2rad(abs(turn_deg))) * shape[0] / 4
 
 
-def _gains(before: NDArray[np.float32], after: NDArray[np.float64], rests: NDArray[np.bool_], most: float) -> NDArray[np.float64] | None:
+def _gains(
+    before: NDArray[np.float32], after: NDArray[np.float64], rests: NDArray[np.bool_], most: float
+) -> NDArray[np.float64] | None:
     """Return what each colour became of what it was, over the pixels that show the same thing; None below what is worth a word."""
     known = np.isfinite(after).all(axis=-1) & rests
     for picture in (before, after):
@@ -194,10 +223,15 @@ def _pose_words(change: CameraChange) -> str:
     for amount, ways in ((pose.right, ("right", "left")), (pose.down, ("down", "up"))):
         if abs(amount) / change.width >= _SHIFT / 2:
             way = ways[0] if amount > 0 else ways[1]
-            parts.append(f"{'moves ' if not parts else ''}{100 * abs(amount) / change.width:.1f} % of its width {way}")
+            parts.append(
+                f"{'moves ' if not parts else ''}{100 * abs(amount) / change.width:.1f} % of its width {way}"
+            )
     words = [" and ".join(parts)] if parts else []
     if abs(pose.turn_deg) >= _TURN_DEG:
-        words.append(f"turns {abs(pose.turn_deg):.1f} degrees {'clockwise' if pose.turn_deg > 0 else 'counter-clockwise'}")
+        words.append(
+            f"turns {abs(pose.turn_deg):.1f} degrees"
+            f" {'clockwise' if pose.turn_deg > 0 else 'counter-clockwise'}"
+        )
     if abs(np.log(pose.zoom)) >= _ZOOM:
         words.append(f"is {pose.zoom:.2f} times as large")
     return f"the picture of {change.camera} {', '.join(words)} {change.where}"
@@ -211,9 +245,15 @@ def _moved(changes: Sequence[CameraChange]) -> list[DataFinding]:
         DataFinding(
             code="camera_moved",
             severity=Severity.WARNING,
-            sentence=f"a camera looks elsewhere in one part of the episodes than in the rest: {listed([_pose_words(c) for c in found])}",
-            remedy="compare a frame of both episodes; fix the camera where the robot will be used, and record the other part again or train "
-            "on one part; keep both only if the policy has to bear either pose",
+            sentence=(
+                "a camera looks elsewhere in one part of the episodes than in the rest:"
+                f" {listed([_pose_words(c) for c in found])}"
+            ),
+            remedy=(
+                "compare a frame of both episodes; fix the camera where the robot will be used, and record"
+                " the other part again or train on one part; keep both only if the policy has to bear either"
+                " pose"
+            ),
             feature=found[0].camera,
             numbers={"changes": [_numbers(c) for c in found]},
         )
@@ -226,7 +266,10 @@ def _light_words(change: CameraChange) -> str:
     level = float(np.exp(np.log(change.gains).mean()))
     words = f"{change.camera} is {level:.2f} times as bright {change.where}"
     if float(np.abs(np.log(change.gains / np.median(change.gains))).max()) >= _COLOUR:
-        words = f"{change.camera} has {red:.2f} times its red, {green:.2f} its green and {blue:.2f} its blue {change.where}"
+        words = (
+            f"{change.camera} has {red:.2f} times its red, {green:.2f} its green and {blue:.2f} its blue"
+            f" {change.where}"
+        )
     return words
 
 
@@ -238,9 +281,14 @@ def _lit(changes: Sequence[CameraChange]) -> list[DataFinding]:
         DataFinding(
             code="light_changes",
             severity=Severity.WARNING,
-            sentence=f"light or exposure is another one in one part of the episodes than in the rest: {listed([_light_words(c) for c in found])}",
-            remedy="fix exposure and white balance of the camera, and light as where the robot will be used; train with changes of brightness "
-            "and colour, or on one part",
+            sentence=(
+                "light or exposure is another one in one part of the episodes than in the rest:"
+                f" {listed([_light_words(c) for c in found])}"
+            ),
+            remedy=(
+                "fix exposure and white balance of the camera, and light as where the robot will be used;"
+                " train with changes of brightness and colour, or on one part"
+            ),
             feature=found[0].camera,
             numbers={"changes": [_numbers(c) for c in found]},
         )
@@ -248,10 +296,19 @@ def _lit(changes: Sequence[CameraChange]) -> list[DataFinding]:
 
 
 def _numbers(change: CameraChange) -> Mapping[str, Any]:
-    numbers: dict[str, Any] = {"camera": change.camera, "last_before": change.last_before, "first_after": change.first_after, "p": change.p}
+    numbers: dict[str, Any] = {
+        "camera": change.camera,
+        "last_before": change.last_before,
+        "first_after": change.first_after,
+        "p": change.p,
+    }
     if change.pose is not None:
         of = 100.0 / change.width
-        numbers |= {"right_percent": change.pose.right * of, "down_percent": change.pose.down * of, "turn_deg": change.pose.turn_deg}
+        numbers |= {
+            "right_percent": change.pose.right * of,
+            "down_percent": change.pose.down * of,
+            "turn_deg": change.pose.turn_deg,
+        }
         numbers |= {"zoom": change.pose.zoom, "likeness": change.pose.likeness}
     if change.gains is not None:
         numbers["gains_rgb"] = change.gains.tolist()

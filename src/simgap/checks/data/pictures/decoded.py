@@ -26,10 +26,17 @@ _FROZEN = 10.0
 """Compression alone moves a pixel by less than this between key frames; a moving arm and camera noise by more."""
 
 
-def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = None) -> tuple[dict[str, Any], list[DataFinding]]:
+def check_videos(
+    pooled: Pooled, progress: Callable[[int, int], None] | None = None
+) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return what was looked at and the findings; at most :data:`MOST_VIDEOS` videos, evenly spread, and never silently fewer."""
     dataset = pooled.dataset
-    jobs = [(e, name) for e in dataset.entries for name in dataset.camera_keys if e.length > 0 and _is_there(dataset, e, name)]
+    jobs = [
+        (e, name)
+        for e in dataset.entries
+        for name in dataset.camera_keys
+        if e.length > 0 and _is_there(dataset, e, name)
+    ]
     looker = Looker(dataset)
     stills, still_findings, told = check_stills(dataset, progress)
     looks = [looker.look(entry, camera) for entry, camera in _spread(jobs, len(dataset.camera_keys))]
@@ -37,9 +44,17 @@ def check_videos(pooled: Pooled, progress: Callable[[int, int], None] | None = N
     seen = [g for g in looks if len(g.frames)]
     pictures, picture_findings = check_pictures(pooled, looker, seen)
     compared, change_findings = check_camera_changes(seen)
-    exact = {w for f in picture_findings if f.code == "frozen_segment" for w in f.numbers["segments"]} | {g.where for g in seen if g.motion < _FROZEN}
+    exact = {w for f in picture_findings if f.code == "frozen_segment" for w in f.numbers["segments"]} | {
+        g.where for g in seen if g.motion < _FROZEN
+    }
     nearly = check_nearly_frozen(pooled, seen, frozenset(exact))
-    measured: dict[str, Any] = {"inspected": len(looks), "present": len(jobs), "seen_in_key_frames_only": looker.coarse, "cameras": pictures, "stills": stills}
+    measured: dict[str, Any] = {
+        "inspected": len(looks),
+        "present": len(jobs),
+        "seen_in_key_frames_only": looker.coarse,
+        "cameras": pictures,
+        "stills": stills,
+    }
     measured["compared_over_episodes"] = compared
     return measured, [
         *still_findings,
@@ -65,7 +80,9 @@ def _spread(jobs: list[tuple[EpisodeEntry, str]], cameras: int) -> list[tuple[Ep
     if len(jobs) <= MOST_VIDEOS:
         return jobs
     episodes = list(dict.fromkeys(e.index for e, _ in jobs))
-    kept = {episodes[k] for k in np.linspace(0, len(episodes) - 1, max(1, MOST_VIDEOS // cameras)).astype(int)}
+    kept = {
+        episodes[k] for k in np.linspace(0, len(episodes) - 1, max(1, MOST_VIDEOS // cameras)).astype(int)
+    }
     return [job for job in jobs if job[0].index in kept]
 
 
@@ -77,8 +94,14 @@ def _outside(looks: list[Glimpse]) -> list[DataFinding]:
         DataFinding(
             code="video_too_short",
             severity=Severity.FAULT,
-            sentence=f"{len(bad)} of {len(looks)} videos looked at do not hold their episode: {listed([f'{v.where} {v.outside}' for v in bad])}",
-            remedy="correct from_timestamp in meta/episodes, or copy the video again; frames are looked up by time and would be those of another moment",
+            sentence=(
+                f"{len(bad)} of {len(looks)} videos looked at do not hold their episode:"
+                f" {listed([f'{v.where} {v.outside}' for v in bad])}"
+            ),
+            remedy=(
+                "correct from_timestamp in meta/episodes, or copy the video again; frames are looked up by"
+                " time and would be those of another moment"
+            ),
             feature=bad[0].camera,
             numbers={"videos": [v.where for v in bad]},
         )
@@ -109,7 +132,10 @@ def _black(looks: list[Glimpse]) -> list[DataFinding]:
         DataFinding(
             code="black_video",
             severity=Severity.FAULT,
-            sentence=f"{len(bad)} of {len(looks)} videos looked at are black: {listed([f'{v.where} (mean {v.mean:.1f} of 255)' for v in bad])}",
+            sentence=(
+                f"{len(bad)} of {len(looks)} videos looked at are black:"
+                f" {listed([f'{v.where} (mean {v.mean:.1f} of 255)' for v in bad])}"
+            ),
             remedy="drop these episodes or this camera; check the camera's cable and exposure",
             feature=bad[0].camera,
             numbers={"mean": {v.where: v.mean for v in bad}},
@@ -125,8 +151,14 @@ def _flat(looks: list[Glimpse]) -> list[DataFinding]:
         DataFinding(
             code="flat_video",
             severity=Severity.FAULT,
-            sentence=f"{len(bad)} of {len(looks)} videos are one colour: {listed([f'{v.where} (mean {v.mean:.0f}, spread {v.spread:.1f})' for v in bad])}",
-            remedy="decode them with another decoder; a picture of one colour is a camera that failed or a codec that did",
+            sentence=(
+                f"{len(bad)} of {len(looks)} videos are one colour:"
+                f" {listed([f'{v.where} (mean {v.mean:.0f}, spread {v.spread:.1f})' for v in bad])}"
+            ),
+            remedy=(
+                "decode them with another decoder; a picture of one colour is a camera that failed or a codec"
+                " that did"
+            ),
             feature=bad[0].camera,
             numbers={"spread": {v.where: v.spread for v in bad}},
         )
@@ -165,7 +197,8 @@ def _declared(dataset: Dataset, looks: list[Glimpse]) -> list[DataFinding]:
             DataFinding(
                 code="image_size_mismatch",
                 severity=Severity.FAULT,
-                sentence="videos have another size than declared: " + listed([f"{k} declared {v['declared']}, found {v['found']}" for k, v in sizes.items()]),
+                sentence="videos have another size than declared: "
+                + listed([f"{k} declared {v['declared']}, found {v['found']}" for k, v in sizes.items()]),
                 remedy="correct the shape in info.json",
                 numbers=sizes,
             )
@@ -176,7 +209,9 @@ def _declared(dataset: Dataset, looks: list[Glimpse]) -> list[DataFinding]:
                 code="video_rate_mismatch",
                 severity=Severity.FAULT,
                 sentence="videos run at another rate than the data: "
-                + listed([f"{k} {v['found_hz']:.2f} fps, info.json {v['declared_hz']:g}" for k, v in rates.items()]),
+                + listed(
+                    [f"{k} {v['found_hz']:.2f} fps, info.json {v['declared_hz']:g}" for k, v in rates.items()]
+                ),
                 remedy="encode the videos at the rate of the data; LeRobot looks frames up by time",
                 numbers=rates,
             )

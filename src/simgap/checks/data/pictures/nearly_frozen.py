@@ -1,9 +1,10 @@
 """Does a camera show one picture for a while, but for the noise of sensor and codec, although the robot moves.
 
-The views are averaged over some 16 rows of square cells, which leaves little of such noise. Two views are one picture where no cell
-differs by more than a few levels and than the cells do among each other: a moving thing stands out of the rest, noise does not. What a
-camera should have seen is asked of the same camera: whenever else the same joints moved no further than during the still stretch, its
-picture changed. A camera that never shows anything has no such witness; it is named where the joints cover much of their range.
+The views are averaged over some 16 rows of square cells, which leaves little of such noise. Two views are one
+picture where no cell differs by more than a few levels and than the cells do among each other: a moving thing
+stands out of the rest, noise does not. What a camera should have seen is asked of the same camera: whenever
+else the same joints moved no further than during the still stretch, its picture changed. A camera that never
+shows anything has no such witness; it is named where the joints cover much of their range.
 """
 
 from __future__ import annotations
@@ -108,13 +109,29 @@ def _ranges(states: Mapping[int, Array]) -> Array:
     return np.where((reach > 0) & (reach >= _IDLE * typical), reach, np.inf)
 
 
-def _of_camera(views: Sequence[Glimpse], states: Mapping[int, Array], ranges: Array, rate_hz: float, named: frozenset[str]) -> list[Stretch]:
+def _of_camera(
+    views: Sequence[Glimpse],
+    states: Mapping[int, Array],
+    ranges: Array,
+    rate_hz: float,
+    named: frozenset[str],
+) -> list[Stretch]:
     stretches: list[Stretch] = []
     for look in views:
         rows = _rows(look, states, rate_hz)
-        stretches += [_stretch(look, first, last, states[look.episode], rows, ranges) for first, last in still_runs(look.cells)]
+        stretches += [
+            _stretch(look, first, last, states[look.episode], rows, ranges)
+            for first, last in still_runs(look.cells)
+        ]
     whole = {s.look.episode for s in stretches if s.share >= _WHOLE}
-    wanted = [s for s in stretches if s.share >= _MOST and s.seconds >= _LEAST_S and s.travel[s.joint] >= _TRAVELS and s.look.where not in named]
+    wanted = [
+        s
+        for s in stretches
+        if s.share >= _MOST
+        and s.seconds >= _LEAST_S
+        and s.travel[s.joint] >= _TRAVELS
+        and s.look.where not in named
+    ]
     if not wanted:
         return []
     awake = [v for v in views if v.episode not in whole and v.where not in named]
@@ -128,9 +145,13 @@ def _rows(look: Glimpse, states: Mapping[int, Array], rate_hz: float) -> NDArray
     return np.clip(np.round(look.times_s * rate_hz).astype(np.int64), 0, len(states[look.episode]) - 1)
 
 
-def _witnesses(views: Sequence[Glimpse], states: Mapping[int, Array], ranges: Array, rate_hz: float) -> Witnesses:
+def _witnesses(
+    views: Sequence[Glimpse], states: Mapping[int, Array], ranges: Array, rate_hz: float
+) -> Witnesses:
     episodes, travels, changed = [], [], []
-    for look in [views[k] for k in np.unique(np.linspace(0, len(views) - 1, min(_MOST_VIEWS, len(views))).astype(int))]:
+    for look in [
+        views[k] for k in np.unique(np.linspace(0, len(views) - 1, min(_MOST_VIEWS, len(views))).astype(int))
+    ]:
         rows, state = _rows(look, states, rate_hz), states[look.episode]
         for apart in (1, 2, 4, 8, 16):
             for k in range(0, len(rows) - apart, apart):
@@ -143,7 +164,9 @@ def _witnesses(views: Sequence[Glimpse], states: Mapping[int, Array], ranges: Ar
 
 def _is_told(stretch: Stretch, seen: Witnesses) -> bool:
     """Return whether the picture changed in other episodes when joints moved, and none of them further than here."""
-    alike = (seen.travels <= stretch.travel + _RESTS).all(axis=1) & (seen.travels.max(axis=1, initial=0.0) >= _TRAVELS)
+    alike = (seen.travels <= stretch.travel + _RESTS).all(axis=1) & (
+        seen.travels.max(axis=1, initial=0.0) >= _TRAVELS
+    )
     alike &= seen.episodes != stretch.look.episode
     return int(alike.sum()) >= _WITNESSES and float(seen.changed[alike].mean()) >= _SURE
 
@@ -164,10 +187,16 @@ def is_one_picture(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
     off = (b - a).astype(np.float64)
     middle = float(np.median(off))
     spread = 1.4826 * float(np.median(np.abs(off - middle)))
-    return abs(middle) <= _LIGHT and spread <= _LOUD and float(np.sort(np.abs(off), axis=None)[-2:][0]) <= max(_NOISE, _WIDTHS * spread)
+    return (
+        abs(middle) <= _LIGHT
+        and spread <= _LOUD
+        and float(np.sort(np.abs(off), axis=None)[-2:][0]) <= max(_NOISE, _WIDTHS * spread)
+    )
 
 
-def _stretch(look: Glimpse, first: int, last: int, state: Array, rows: NDArray[np.int64], ranges: Array) -> Stretch:
+def _stretch(
+    look: Glimpse, first: int, last: int, state: Array, rows: NDArray[np.int64], ranges: Array
+) -> Stretch:
     span = np.ptp(state[rows[first] : rows[last] + 1], axis=0)
     travel = span / ranges
     joint = int(np.argmax(travel))
@@ -181,7 +210,10 @@ def _finding(pooled: Pooled, found: Sequence[Stretch], looks: int) -> list[DataF
     if not found:
         return []
     names = pooled.state_names or pooled.action_names
-    parts = [f"{_where(s)} ({100 * s.share:.0f} % of it; {names[s.joint]} moves {s.amount:.3g})" for s in sorted(found, key=lambda s: -s.seconds)]
+    parts = [
+        f"{_where(s)} ({100 * s.share:.0f} % of it; {names[s.joint]} moves {s.amount:.3g})"
+        for s in sorted(found, key=lambda s: -s.seconds)
+    ]
     segments: dict[str, list[dict[str, Any]]] = {}
     for s in found:
         numbers = {
@@ -196,9 +228,14 @@ def _finding(pooled: Pooled, found: Sequence[Stretch], looks: int) -> list[DataF
         DataFinding(
             code="nearly_frozen",
             severity=Severity.WARNING,
-            sentence=f"{len(segments)} of {looks} videos looked at show one picture, but for noise, while the robot moves: {listed(parts)}",
-            remedy="look at them; cut these stretches out or drop the episodes: a frozen picture teaches the policy to ignore the camera, "
-            "and so does a camera that sees nothing of the task",
+            sentence=(
+                f"{len(segments)} of {looks} videos looked at show one picture, but for noise, while the"
+                f" robot moves: {listed(parts)}"
+            ),
+            remedy=(
+                "look at them; cut these stretches out or drop the episodes: a frozen picture teaches the"
+                " policy to ignore the camera, and so does a camera that sees nothing of the task"
+            ),
             feature=found[0].look.camera,
             numbers={"segments": segments},
         )

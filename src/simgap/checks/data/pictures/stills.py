@@ -32,28 +32,45 @@ class Damage(NamedTuple):
     words: str
 
 
-def check_stills(dataset: Dataset, progress: Callable[[int, int], None] | None = None) -> tuple[dict[str, Any], list[DataFinding], frozenset[str]]:
+def check_stills(
+    dataset: Dataset, progress: Callable[[int, int], None] | None = None
+) -> tuple[dict[str, Any], list[DataFinding], frozenset[str]]:
     """Decode every picture that is stored by itself, and return how many, what is damaged, and the cameras looked at.
 
-    Videos are looked at elsewhere: one damaged frame there spoils those behind it. A dataset of ours is compared with its
-    fingerprint, which no damage passes.
+    Videos are looked at elsewhere: one damaged frame there spoils those behind it. A dataset of ours is
+    compared with its fingerprint, which no damage passes.
 
     Args:
         dataset: what to read.
         progress: called with ``(pictures decoded, pictures)``.
     """
-    cameras = [c for c, key in dataset.camera_keys.items() if not dataset.is_ours and dataset.source.has_pictures(key)]
-    jobs = [(c, entry, start, stop) for c in cameras for entry in dataset.entries for start, stop in _blocks(dataset, c, entry)]
+    cameras = [
+        c
+        for c, key in dataset.camera_keys.items()
+        if not dataset.is_ours and dataset.source.has_pictures(key)
+    ]
+    jobs = [
+        (c, entry, start, stop)
+        for c in cameras
+        for entry in dataset.entries
+        for start, stop in _blocks(dataset, c, entry)
+    ]
     total, done = sum(stop - start for *_, start, stop in jobs), 0
     damaged: list[Damage] = []
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        for (*_, start, stop), found in zip(jobs, pool.map(lambda job: _damages(dataset, *job), jobs), strict=True):
+        for (*_, start, stop), found in zip(
+            jobs, pool.map(lambda job: _damages(dataset, *job), jobs), strict=True
+        ):
             damaged += found
             for _ in range(stop - start):
                 done += 1
                 if progress is not None:
                     progress(done, total)
-    return {"pictures_decoded": total, "damaged": len(damaged)}, _finding(dataset, damaged, total), frozenset(cameras)
+    return (
+        {"pictures_decoded": total, "damaged": len(damaged)},
+        _finding(dataset, damaged, total),
+        frozenset(cameras),
+    )
 
 
 def _blocks(dataset: Dataset, camera: str, entry: EpisodeEntry) -> Iterator[tuple[int, int]]:
@@ -93,17 +110,26 @@ def _finding(dataset: Dataset, damaged: list[Damage], total: int) -> list[DataFi
         records = sorted({int(dataset.entry(d.episode).extra["first_record"]) + d.frame for d in damaged})
         numbers["records"] = records
         where = [f"record {r}" for r in records]
-        remedy += f", or delete these records: add {listed([str(r) for r in records], _NAMED)} to deleted_indexes in the last line of manifest.json"
+        remedy += (
+            f", or delete these records: add {listed([str(r) for r in records], _NAMED)} to deleted_indexes"
+            " in the last line of manifest.json"
+        )
     else:
         episodes = {d.episode for d in damaged}
         whole = [e.index for e in dataset.entries if e.length > 0 and e.index not in episodes]
         if whole:
-            remedy += f", or leave their episodes out: {convert_command(dataset, '--episodes', ','.join(map(str, whole)))}"
+            remedy += (
+                ", or leave their episodes out:"
+                f" {convert_command(dataset, '--episodes', ','.join(map(str, whole)))}"
+            )
     return [
         DataFinding(
             code="damaged_pictures",
             severity=Severity.FAULT,
-            sentence=f"{len(damaged)} of {total} stored pictures cannot be read: {listed(where, 12)}; the first: {damaged[0].words}",
+            sentence=(
+                f"{len(damaged)} of {total} stored pictures cannot be read: {listed(where, 12)}; the first:"
+                f" {damaged[0].words}"
+            ),
             remedy=remedy,
             feature=damaged[0].camera,
             numbers=numbers,

@@ -30,7 +30,9 @@ _MOST_STARTS = 40
 _MOST_REFINED = 8
 
 
-def check_pictures(pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]) -> tuple[dict[str, Any], list[DataFinding]]:
+def check_pictures(
+    pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]
+) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return measurements of each camera, and findings about what the pictures show."""
     by_camera: dict[str, dict[int, Glimpse]] = {}
     for look in looks:
@@ -44,7 +46,12 @@ def check_pictures(pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]) -> 
 def _colours(views: Sequence[Glimpse]) -> dict[str, Any]:
     """Return mean and standard deviation of each channel over all looks, of 1, as ``stats.json`` has them."""
     pixels = np.concatenate([v.frames.reshape(-1, 3) for v in views]).astype(np.float64) / 255.0
-    return {"episodes": len(views), "frames": sum(len(v.frames) for v in views), "mean": pixels.mean(axis=0).tolist(), "std": pixels.std(axis=0).tolist()}
+    return {
+        "episodes": len(views),
+        "frames": sum(len(v.frames) for v in views),
+        "mean": pixels.mean(axis=0).tolist(),
+        "std": pixels.std(axis=0).tolist(),
+    }
 
 
 def _freezes(pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]) -> list[DataFinding]:
@@ -62,9 +69,15 @@ def _freezes(pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]) -> list[D
             begin, end = (round(float(look.times_s[k]) * rate) for k in (first, last))
             if (end - begin) / rate < _FREEZE_S - 0.5 or not _moves(state[begin : end + 1], spread):
                 continue
-            begin, end = _refined(pooled, looker, look, begin, end) if len(found) < _MOST_REFINED else (begin, end)
+            begin, end = (
+                _refined(pooled, looker, look, begin, end) if len(found) < _MOST_REFINED else (begin, end)
+            )
             if (end - begin) / rate >= _FREEZE_S and _moves(state[begin : end + 1], spread):
-                found[look.where] = {"from_s": begin / rate, "to_s": end / rate, "seconds": (end - begin) / rate}
+                found[look.where] = {
+                    "from_s": begin / rate,
+                    "to_s": end / rate,
+                    "seconds": (end - begin) / rate,
+                }
     if not found:
         return []
     parts = [f"{n} from {v['from_s']:.1f} to {v['to_s']:.1f} s" for n, v in found.items()]
@@ -72,8 +85,14 @@ def _freezes(pooled: Pooled, looker: Looker, looks: Sequence[Glimpse]) -> list[D
         DataFinding(
             code="frozen_segment",
             severity=Severity.WARNING,
-            sentence=f"{len(found)} of {len(looks)} videos stand still for a while although the robot moves: {listed(parts)}",
-            remedy="cut these stretches out, or drop the episodes; frames without news teach the policy to ignore the camera",
+            sentence=(
+                f"{len(found)} of {len(looks)} videos stand still for a while although the robot moves:"
+                f" {listed(parts)}"
+            ),
+            remedy=(
+                "cut these stretches out, or drop the episodes; frames without news teach the policy to"
+                " ignore the camera"
+            ),
             feature=next(iter(found)).split(" in ")[0],
             numbers={"segments": found},
         )
@@ -87,7 +106,9 @@ def _runs(still: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _moves(state: NDArray[np.float64], spread: NDArray[np.float64]) -> bool:
-    return len(state) > 1 and bool((np.ptp(state, axis=0) > _MOVES * np.where(spread > 0, spread, np.inf)).any())
+    return len(state) > 1 and bool(
+        (np.ptp(state, axis=0) > _MOVES * np.where(spread > 0, spread, np.inf)).any()
+    )
 
 
 def _refined(pooled: Pooled, looker: Looker, look: Glimpse, begin: int, end: int) -> tuple[int, int]:
@@ -133,7 +154,10 @@ def _exchanged(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFindi
         turn = {e: _distance(one[e], two[home]) + _distance(two[e], one[home]) for e in both}
         odd = _odd_ones(keep, turn)
         if odd:
-            text = f"{a} and {b} show each other's pictures in {len(odd)} of {len(both)} episodes ({listed([str(e) for e in odd], 8)})"
+            text = (
+                f"{a} and {b} show each other's pictures in {len(odd)} of {len(both)} episodes"
+                f" ({listed([str(e) for e in odd], 8)})"
+            )
             if 2 * len(odd) == len(both):
                 text += "; which half is right cannot be told"
             found.append(
@@ -141,9 +165,17 @@ def _exchanged(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFindi
                     code="cameras_exchanged",
                     severity=Severity.FAULT,
                     sentence=text,
-                    remedy="exchange the two videos of these episodes; fix the ports by serial number before recording again",
+                    remedy=(
+                        "exchange the two videos of these episodes; fix the ports by serial number before"
+                        " recording again"
+                    ),
                     feature=a,
-                    numbers={"cameras": [a, b], "episodes": odd, "kept": keep[odd[0]], "exchanged": turn[odd[0]]},
+                    numbers={
+                        "cameras": [a, b],
+                        "episodes": odd,
+                        "kept": keep[odd[0]],
+                        "exchanged": turn[odd[0]],
+                    },
                 )
             )
     return found
@@ -163,13 +195,19 @@ def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[Data
             found[camera] = {"episodes": odd, "of": len(views)}
     if not found:
         return []
-    parts = [f"{c} in {len(v['episodes'])} of {v['of']} episodes ({listed([str(e) for e in v['episodes']], 8)})" for c, v in found.items()]
+    parts = [
+        f"{c} in {len(v['episodes'])} of {v['of']} episodes ({listed([str(e) for e in v['episodes']], 8)})"
+        for c, v in found.items()
+    ]
     return [
         DataFinding(
             code="channels_exchanged",
             severity=Severity.WARNING,  # things of another colour look the same to it: whoever recorded knows
             sentence=f"red and blue look exchanged between episodes: {listed(parts)}",
-            remedy="look at a frame of each; where they are, turn the channels of these episodes (BGR to RGB) and use one decoder for all recordings",
+            remedy=(
+                "look at a frame of each; where they are, turn the channels of these episodes (BGR to RGB)"
+                " and use one decoder for all recordings"
+            ),
             feature=next(iter(found)),
             numbers=found,
         )
@@ -196,25 +234,38 @@ def _statistics(pooled: Pooled, measured: Mapping[str, Mapping[str, Any]]) -> li
             spread[camera] = {"stored_std": (std / unit).tolist(), "frames_std": true_std.tolist()}
     found = []
     if order:
-        parts = [f"{c} stored {_rgb(v['stored_mean'])}, frames {_rgb(v['frames_mean'])}" for c, v in order.items()]
+        parts = [
+            f"{c} stored {_rgb(v['stored_mean'])}, frames {_rgb(v['frames_mean'])}" for c, v in order.items()
+        ]
         found.append(
             DataFinding(
                 code="channels_exchanged",
                 severity=Severity.FAULT,
-                sentence=f"the decoded frames have red and blue exchanged against meta/stats.json: {listed(parts)}; one of the two is BGR",
-                remedy="look at one frame: if skin is blue the videos are BGR, turn them; else recompute the statistics",
+                sentence=(
+                    "the decoded frames have red and blue exchanged against meta/stats.json:"
+                    f" {listed(parts)}; one of the two is BGR"
+                ),
+                remedy=(
+                    "look at one frame: if skin is blue the videos are BGR, turn them; else recompute the"
+                    " statistics"
+                ),
                 feature=next(iter(order)),
                 numbers=order,
             )
         )
     if spread:
-        parts = [f"{c} stored {_rgb(v['stored_std'])}, frames {_rgb(v['frames_std'])}" for c, v in spread.items()]
+        parts = [
+            f"{c} stored {_rgb(v['stored_std'])}, frames {_rgb(v['frames_std'])}" for c, v in spread.items()
+        ]
         found.append(
             DataFinding(
                 code="stored_image_std_wrong",
                 severity=Severity.FAULT,
                 sentence=f"stored standard deviations of images are not those of the frames: {listed(parts)}",
-                remedy="recompute them in float64 from pixels; images blow up or vanish after mean and std scaling",
+                remedy=(
+                    "recompute them in float64 from pixels; images blow up or vanish after mean and std"
+                    " scaling"
+                ),
                 feature=next(iter(spread)),
                 numbers=spread,
             )
@@ -223,14 +274,20 @@ def _statistics(pooled: Pooled, measured: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def _is_placeholder(mean: NDArray[np.float64], std: NDArray[np.float64]) -> bool:
-    return bool((std == 0).all() or ((mean == 0.5).all() and (std == 0.5).all()) or ((mean == 0).all() and (std == 1).all()))
+    return bool(
+        (std == 0).all()
+        or ((mean == 0.5).all() and (std == 0.5).all())
+        or ((mean == 0).all() and (std == 1).all())
+    )
 
 
 def _rgb(values: Sequence[float]) -> str:
     return "/".join(f"{v:.3f}" for v in values)
 
 
-def _stale_starts(pooled: Pooled, looker: Looker, by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFinding]:
+def _stale_starts(
+    pooled: Pooled, looker: Looker, by_camera: Mapping[str, Mapping[int, Glimpse]]
+) -> list[DataFinding]:
     """Find first frames that show the end of the episode before: the renderer or the camera was one reset late."""
     found: dict[str, list[int]] = {}
     looked: dict[str, int] = {}
@@ -256,7 +313,10 @@ def _stale_starts(pooled: Pooled, looker: Looker, by_camera: Mapping[str, Mappin
         DataFinding(
             code="stale_first_frame",
             severity=Severity.FAULT,
-            sentence=f"the first picture of an episode shows the scene of the one before: {listed(parts)}; picture and state differ at frame 0 only",
+            sentence=(
+                f"the first picture of an episode shows the scene of the one before: {listed(parts)}; picture"
+                " and state differ at frame 0 only"
+            ),
             remedy="drop frame 0, or render again after the reset before the first observation",
             feature=next(iter(found)),
             numbers={"episodes": found},

@@ -16,7 +16,10 @@ _ORDER = ("min", "q01", "q10", "q50", "q90", "q99", "max")
 _SLACK = 1e-6
 _ROUNDING = 1e-5
 """Float32 carries seven digits: values closer than this share of their size may be one value."""
-_CANTELLI = {q: (((1 - p) / p) ** 0.5, (p / (1 - p)) ** 0.5) for q, p in (("q01", 0.01), ("q10", 0.1), ("q50", 0.5), ("q90", 0.9), ("q99", 0.99))}
+_CANTELLI = {
+    q: (((1 - p) / p) ** 0.5, (p / (1 - p)) ** 0.5)
+    for q, p in (("q01", 0.01), ("q10", 0.1), ("q50", 0.5), ("q90", 0.9), ("q99", 0.99))
+}
 """Standard deviations by which a quantile of any data can lie below and above the mean (Cantelli's inequality)."""
 _CANTELLI_SLACK = 0.15
 """Standard deviations left for quantiles that interpolate between few values."""
@@ -24,7 +27,9 @@ _MANY = 1000
 """Values from which 1 % is a share and not one value."""
 
 
-def std_floor(mean: NDArray[np.float64], q01: NDArray[np.float64], q99: NDArray[np.float64]) -> NDArray[np.float64]:
+def std_floor(
+    mean: NDArray[np.float64], q01: NDArray[np.float64], q99: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the smallest standard deviation that mean and quantiles allow, ``(D,)``.
 
     One in a hundred values lies at or below q01 and one in a hundred at or above q99, so
@@ -34,7 +39,9 @@ def std_floor(mean: NDArray[np.float64], q01: NDArray[np.float64], q99: NDArray[
     return np.asarray(np.sqrt(0.01 * low**2 + 0.01 * high**2), dtype=np.float64)
 
 
-def std_ceiling(mean: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+def std_ceiling(
+    mean: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the largest standard deviation of numbers between two limits with this mean (Bhatia and Davis 2000), ``(D,)``."""
     return np.asarray(np.sqrt(np.maximum(high - mean, 0.0) * np.maximum(mean - low, 0.0)), dtype=np.float64)
 
@@ -43,17 +50,25 @@ def contradictions(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     """Return numbers that no data can have: out of order, negative spread, a mean outside the range, NaN."""
     bad: dict[str, list[str]] = {}
     for b in blocks:
-        texts = [f"{name}[{k}] is {v[k]}" for name, v in b.values.items() for k in np.flatnonzero(~np.isfinite(v))]
+        texts = [
+            f"{name}[{k}] is {v[k]}" for name, v in b.values.items() for k in np.flatnonzero(~np.isfinite(v))
+        ]
         present = [n for n in _ORDER if n in b.values]
         for low, high in pairwise(present):
             off = b.values[low] - b.values[high] > _SLACK * np.maximum(1.0, np.abs(b.values[low]))
-            texts += [f"{low}[{k}] = {b.values[low][k]:.4g} above {high}[{k}] = {b.values[high][k]:.4g}" for k in np.flatnonzero(off)]
+            texts += [
+                f"{low}[{k}] = {b.values[low][k]:.4g} above {high}[{k}] = {b.values[high][k]:.4g}"
+                for k in np.flatnonzero(off)
+            ]
         if (std := b.get("std")) is not None:
             texts += [f"std[{k}] = {std[k]:.4g}" for k in np.flatnonzero(std < 0)]
         if (mean := b.get("mean")) is not None and "min" in b.values and "max" in b.values:
             slack = _SLACK * np.maximum(1.0, np.abs(mean))
             outside = (mean < b.values["min"] - slack) | (mean > b.values["max"] + slack)
-            texts += [f"mean[{k}] = {mean[k]:.4g} outside [{b.values['min'][k]:.4g}, {b.values['max'][k]:.4g}]" for k in np.flatnonzero(outside)]
+            texts += [
+                f"mean[{k}] = {mean[k]:.4g} outside [{b.values['min'][k]:.4g}, {b.values['max'][k]:.4g}]"
+                for k in np.flatnonzero(outside)
+            ]
         texts += [*_zero_spread(b), *_far_quantiles(b)]
         if texts:
             bad[b.name] = texts
@@ -63,7 +78,8 @@ def contradictions(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         DataFinding(
             code="contradictory_statistics",
             severity=Severity.FAULT,
-            sentence="no data have these statistics: " + listed([f"{n}: {listed(t, 2)}" for n, t in bad.items()], 2),
+            sentence="no data have these statistics: "
+            + listed([f"{n}: {listed(t, 2)}" for n, t in bad.items()], 2),
             remedy="compute them again from pooled rows in float64",
             feature=next(iter(bad)),
             numbers={"contradictions": bad},
@@ -77,7 +93,9 @@ def _zero_spread(block: StatisticsBlock) -> list[str]:
     if std is None or low is None or high is None:
         return []
     apart = (std == 0) & (high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
-    return [f"std[{k}] = 0 while min {low[k]:.4g} and max {high[k]:.4g} differ" for k in np.flatnonzero(apart)]
+    return [
+        f"std[{k}] = 0 while min {low[k]:.4g} and max {high[k]:.4g} differ" for k in np.flatnonzero(apart)
+    ]
 
 
 def _far_quantiles(block: StatisticsBlock) -> list[str]:
@@ -93,7 +111,10 @@ def _far_quantiles(block: StatisticsBlock) -> list[str]:
             room = _CANTELLI_SLACK * std + 1e-6 * np.maximum(1.0, np.abs(mean))
             away = np.where(std > 0, std, 1.0)
             off = (q < mean - below * away - room) | (q > mean + above * away + room)
-            texts += [f"{name}[{k}] = {q[k]:.4g}, but mean {mean[k]:.4g} and std {std[k]:.4g} rule it out" for k in np.flatnonzero(off)]
+            texts += [
+                f"{name}[{k}] = {q[k]:.4g}, but mean {mean[k]:.4g} and std {std[k]:.4g} rule it out"
+                for k in np.flatnonzero(off)
+            ]
     return texts
 
 
@@ -108,7 +129,10 @@ def impossible_std(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             code="impossible_std",
             severity=Severity.FAULT,
             sentence=f"standard deviations contradict the other statistics beside them: {listed(parts, 3)}",
-            remedy="compute them again in float64 from pooled values: squares of uint8 overflow, and the spread of episode means is no spread of pixels",
+            remedy=(
+                "compute them again in float64 from pooled values: squares of uint8 overflow, and the spread"
+                " of episode means is no spread of pixels"
+            ),
             feature=next(iter(bad)),
             numbers={"impossible": bad},
         )
@@ -121,21 +145,35 @@ def _too_small(block: StatisticsBlock) -> list[dict[str, float]]:
         return []
     middle = (low + high) / 2 if mean is None else mean  # the mean that allows the smallest
     floor = std_floor(middle, low, high)
-    return [{"dimension": int(k), "std": float(std[k]), "at_least": float(floor[k])} for k in np.flatnonzero(std < 0.9 * floor - 1e-12)]
+    return [
+        {"dimension": int(k), "std": float(std[k]), "at_least": float(floor[k])}
+        for k in np.flatnonzero(std < 0.9 * floor - 1e-12)
+    ]
 
 
 def _too_large(block: StatisticsBlock) -> list[dict[str, float]]:
     mean, std, low, high = (block.get(n) for n in ("mean", "std", "min", "max"))
     if std is None or low is None or high is None:
         return []
-    middle = (low + high) / 2 if mean is None else mean  # without a mean Popoviciu's inequality: half the range
+    # without a mean Popoviciu's inequality: half the range
+    middle = (low + high) / 2 if mean is None else mean
     ceiling = std_ceiling(middle, low, high)
     q01, q99 = block.get("q01"), block.get("q99")
-    if mean is not None and q01 is not None and q99 is not None and block.count is not None and block.count >= _MANY:
+    if (
+        mean is not None
+        and q01 is not None
+        and q99 is not None
+        and block.count is not None
+        and block.count >= _MANY
+    ):
         inside, outside = np.maximum(q99 - mean, mean - q01), np.maximum(high - mean, mean - low)
-        ceiling = np.minimum(ceiling, np.sqrt(0.98 * inside**2 + 0.022 * outside**2))  # 2 % and the values at the ends
+        # 2 % and the values at the ends
+        ceiling = np.minimum(ceiling, np.sqrt(0.98 * inside**2 + 0.022 * outside**2))
     over = std > 1.02 * ceiling + 1e-4 * np.abs(middle) + 1e-9
-    return [{"dimension": int(k), "std": float(std[k]), "at_most": float(ceiling[k])} for k in np.flatnonzero(over)]
+    return [
+        {"dimension": int(k), "std": float(std[k]), "at_most": float(ceiling[k])}
+        for k in np.flatnonzero(over)
+    ]
 
 
 def _bound(entry: dict[str, float]) -> str:
@@ -152,7 +190,12 @@ def averaged_quantiles(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             continue
         low, high, q01, q99 = (float(b.values[n][0]) for n in ("min", "max", "q01", "q99"))
         if high > low and (q99 - q01) < 0.9 * (high - low):
-            bad[b.name] = {"q01": q01, "q99": q99, "true_q01": low + 0.01 * (high - low), "true_q99": low + 0.99 * (high - low)}
+            bad[b.name] = {
+                "q01": q01,
+                "q99": q99,
+                "true_q01": low + 0.01 * (high - low),
+                "true_q99": low + 0.99 * (high - low),
+            }
     if not bad:
         return []
     name, v = next(iter(bad.items()))
@@ -160,9 +203,15 @@ def averaged_quantiles(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         DataFinding(
             code="quantiles_are_episode_means",
             severity=Severity.FAULT,
-            sentence=f"{name} counts the rows: its 1 % and 99 % are {v['true_q01']:.0f} and {v['true_q99']:.0f}, stored are {v['q01']:.0f} and "
-            f"{v['q99']:.0f}: quantiles of episodes were averaged, in every feature of this file",
-            remedy="recompute from pooled rows; policies that scale by quantiles are affected, those that scale by mean and std are not",
+            sentence=(
+                f"{name} counts the rows: its 1 % and 99 % are {v['true_q01']:.0f} and {v['true_q99']:.0f},"
+                f" stored are {v['q01']:.0f} and {v['q99']:.0f}: quantiles of episodes were averaged, in"
+                " every feature of this file"
+            ),
+            remedy=(
+                "recompute from pooled rows; policies that scale by quantiles are affected, those that scale"
+                " by mean and std are not"
+            ),
             feature=name,
             numbers=bad,
         )
@@ -173,7 +222,11 @@ def polluted_targets(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     """Find relative targets (target minus state) of which a share is minus the state, because the target was zero or missing."""
     found = []
     for action in (b for b in blocks if b.key in ("action", "actions")):
-        for state in (b for b in blocks if b.key in ("state", "observation.state") and b.group == action.group and b.file == action.file):
+        for state in (
+            b
+            for b in blocks
+            if b.key in ("state", "observation.state") and b.group == action.group and b.file == action.file
+        ):
             numbers = pollution(action, state)
             if numbers is None:
                 continue
@@ -181,9 +234,16 @@ def polluted_targets(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
                 DataFinding(
                     code="relative_targets_polluted",
                     severity=Severity.FAULT,
-                    sentence=f"{action.name}: over {numbers['dimensions']} dimensions the mean action is {numbers['slope']:.2f} times the mean state "
-                    f"(correlation {numbers['correlation']:.4f}): what target minus state gives when about {numbers['share']:.0%} of the targets are zero",
-                    remedy="drop padded or missing targets and compute the statistics again; a policy normalised with these is pulled towards minus the state",
+                    sentence=(
+                        f"{action.name}: over {numbers['dimensions']} dimensions the mean action is"
+                        f" {numbers['slope']:.2f} times the mean state (correlation"
+                        f" {numbers['correlation']:.4f}): what target minus state gives when about"
+                        f" {numbers['share']:.0%} of the targets are zero"
+                    ),
+                    remedy=(
+                        "drop padded or missing targets and compute the statistics again; a policy normalised"
+                        " with these is pulled towards minus the state"
+                    ),
                     feature=action.name,
                     numbers=numbers,
                 )
@@ -194,8 +254,9 @@ def polluted_targets(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 def pollution(action: StatisticsBlock, state: StatisticsBlock) -> dict[str, Any] | None:
     """Return the evidence that a share of relative actions is minus the state, None where there is none.
 
-    If a share p of ``target - state`` has target 0 and the rest is near 0, then ``mean(a) = -p mean(s)`` in every dimension and
-    ``var(a) = p var(s) + p (1 - p) mean(s)^2``; p is the same for all dimensions, which no honest action has.
+    If a share p of ``target - state`` has target 0 and the rest is near 0, then ``mean(a) = -p mean(s)`` in
+    every dimension and ``var(a) = p var(s) + p (1 - p) mean(s)^2``; p is the same for all dimensions, which
+    no honest action has.
     """
     n = min(action.size, state.size)
     means, spreads = [(b.get("mean"), b.get("std")) for b in (action, state)], None

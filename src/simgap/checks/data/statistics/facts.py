@@ -14,7 +14,12 @@ from simgap.episodes.statistics.files import StatisticsBlock
 def facts_of(block: StatisticsBlock) -> dict[str, Any]:
     """Return what a block says, for machines."""
     width, std, mean = block.width, block.get("std"), block.get("mean")
-    facts: dict[str, Any] = {"file": block.file, "dimensions": block.size, "statistics": sorted(block.values), "is_recorded": not block.is_all_zero}
+    facts: dict[str, Any] = {
+        "file": block.file,
+        "dimensions": block.size,
+        "statistics": sorted(block.values),
+        "is_recorded": not block.is_all_zero,
+    }
     if block.counts:
         facts |= dict(block.counts)
     if block.mask is not None:
@@ -33,7 +38,11 @@ def facts_of(block: StatisticsBlock) -> dict[str, Any]:
         facts[name] = [None if not np.isfinite(r) else float(r) for r in ratio]
     arms = rot6d_arms(block)
     if arms:
-        facts["layout"] = {"arms": arms, "each": "3 position, 6-D rotation, gripper", "why": "entries 3 and 7 of every ten end at 1: rotation diagonals"}
+        facts["layout"] = {
+            "arms": arms,
+            "each": "3 position, 6-D rotation, gripper",
+            "why": "entries 3 and 7 of every ten end at 1: rotation diagonals",
+        }
     if (gripper := gripper_facts(block)) is not None:
         facts["gripper"] = gripper
     return facts
@@ -51,7 +60,9 @@ def rot6d_arms(block: StatisticsBlock) -> int:
     if block.size % 10 or low is None or high is None:
         return 0
     ends = np.array([10 * arm + k for arm in range(block.size // 10) for k in (3, 7)])
-    return block.size // 10 if bool((np.abs(high[ends] - 1.0) < 1e-3).all() and (low[ends] > 0.9).all()) else 0
+    return (
+        block.size // 10 if bool((np.abs(high[ends] - 1.0) < 1e-3).all() and (low[ends] > 0.9).all()) else 0
+    )
 
 
 def gripper_dimensions(block: StatisticsBlock) -> list[int]:
@@ -65,9 +76,19 @@ def gripper_facts(block: StatisticsBlock) -> list[dict[str, Any]] | None:
     """Return range, share of time at the high end and binarity of each gripper; polarity cannot be told from statistics."""
     found = []
     for k in gripper_dimensions(block):
-        low, high = (next((float(block.values[n][k]) for n in names if n in block.values), None) for names in (("min", "q01"), ("max", "q99")))
+        low, high = (
+            next((float(block.values[n][k]) for n in names if n in block.values), None)
+            for names in (("min", "q01"), ("max", "q99"))
+        )
         mean, std = (None if (v := block.get(n)) is None else float(v[k]) for n in ("mean", "std"))
-        fact: dict[str, Any] = {"dimension": k, "low": low, "high": high, "mean": mean, "is_constant": low == high, "polarity": "not decidable from statistics"}
+        fact: dict[str, Any] = {
+            "dimension": k,
+            "low": low,
+            "high": high,
+            "mean": mean,
+            "is_constant": low == high,
+            "polarity": "not decidable from statistics",
+        }
         if mean is not None and std is not None and low == 0.0 and high == 1.0:
             fact["is_binary"] = bool(std >= 0.95 * np.sqrt(mean * (1.0 - mean)))
         found.append(fact)
@@ -79,7 +100,10 @@ def side_ratios(block: StatisticsBlock) -> dict[str, NDArray[np.float64]]:
     if not all(n in block.values for n in ("min", "max", "q01", "q99")):
         return {}
     ratios = {}
-    for name, extreme, quantile, sign in (("max_over_q99", "max", "q99", 1.0), ("min_over_q01", "min", "q01", -1.0)):
+    for name, extreme, quantile, sign in (
+        ("max_over_q99", "max", "q99", 1.0),
+        ("min_over_q01", "min", "q01", -1.0),
+    ):
         e, q = sign * block.values[extreme], sign * block.values[quantile]
         ratios[name] = np.where((q > 0) & (e > 0), e / np.where(q > 0, q, 1.0), np.nan)
     return ratios
@@ -90,7 +114,11 @@ def std_over_state(action: StatisticsBlock, blocks: Sequence[StatisticsBlock]) -
     if action.key not in ("action", "actions") or "std" not in action.values:
         return {}
     for state in blocks:
-        if state.key in ("state", "observation.state", "proprio") and state.group == action.group and "std" in state.values:
+        if (
+            state.key in ("state", "observation.state", "proprio")
+            and state.group == action.group
+            and "std" in state.values
+        ):
             n = min(action.size, state.size)
             spread = state.values["std"][:n]
             ratio = action.values["std"][:n] / np.where(spread > 0, spread, np.nan)

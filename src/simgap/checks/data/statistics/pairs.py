@@ -23,7 +23,9 @@ _TWICE = 0.15
 def pairs(blocks: Sequence[StatisticsBlock]) -> Iterator[tuple[StatisticsBlock, StatisticsBlock]]:
     """Yield each action block with the state block of its own data set and file."""
     for action in (b for b in blocks if b.key in _ACTIONS):
-        for state in (b for b in blocks if b.key in _STATES and b.group == action.group and b.file == action.file):
+        for state in (
+            b for b in blocks if b.key in _STATES and b.group == action.group and b.file == action.file
+        ):
             yield action, state
 
 
@@ -38,16 +40,27 @@ def deltas_taken_twice(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         scale = np.maximum(ss, np.abs(ms))
         off = np.maximum(np.abs(ma + ms) / scale, np.abs(sa - ss) / ss)
         turned = np.abs(ms) > 0.3 * ss  # where the mean tells minus the state from the state
-        if len(ms) < _FEWEST or turned.sum() < 3 or not (off[turned] < _TWICE).all() or (off < _TWICE).mean() < 0.8:
+        if (
+            len(ms) < _FEWEST
+            or turned.sum() < 3
+            or not (off[turned] < _TWICE).all()
+            or (off < _TWICE).mean() < 0.8
+        ):
             continue
         alike = int((off < _TWICE).sum())
         found.append(
             DataFinding(
                 code="deltas_taken_twice",
                 severity=Severity.FAULT,
-                sentence=f"{action.name}: mean and spread of {alike} of {len(off)} dimensions are those of minus the state: what is left when "
-                "the state is subtracted from actions that are relative already (or every sign is inverted, which only the rows can tell)",
-                remedy="subtract the state once: leave the delta transform out for actions that are stored as differences, and compute the statistics again",
+                sentence=(
+                    f"{action.name}: mean and spread of {alike} of {len(off)} dimensions are those of minus"
+                    " the state: what is left when the state is subtracted from actions that are relative"
+                    " already (or every sign is inverted, which only the rows can tell)"
+                ),
+                remedy=(
+                    "subtract the state once: leave the delta transform out for actions that are stored as"
+                    " differences, and compute the statistics again"
+                ),
                 feature=action.name,
                 numbers={"relative_distance": off.tolist(), "dimensions": len(off)},
             )
@@ -65,18 +78,29 @@ def mixed_references(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         moves = (ss > 0) & (sa > 0)
         spread = sa / np.where(ss > 0, ss, 1.0)
         absolute = moves & (spread > 0.6) & (spread < 1.7) & (np.abs(ma - ms) < ss)
-        relative = moves & (spread < 0.25) & (np.abs(ma) < ss) & ((np.abs(ms) > 2 * ss) | (np.abs(ma) < 3 * sa))
+        relative = (
+            moves & (spread < 0.25) & (np.abs(ma) < ss) & ((np.abs(ms) > 2 * ss) | (np.abs(ma) < 3 * sa))
+        )
         if absolute.any() and relative.sum() >= 2:
-            mixed[action.name] = {"absolute": np.flatnonzero(absolute).tolist(), "relative": np.flatnonzero(relative).tolist()}
+            mixed[action.name] = {
+                "absolute": np.flatnonzero(absolute).tolist(),
+                "relative": np.flatnonzero(relative).tolist(),
+            }
     if not mixed:
         return []
-    parts = [f"{n}: {v['relative']} spread like differences, {v['absolute']} like the state itself" for n, v in mixed.items()]
+    parts = [
+        f"{n}: {v['relative']} spread like differences, {v['absolute']} like the state itself"
+        for n, v in mixed.items()
+    ]
     return [
         DataFinding(
             code="mixed_references",
             severity=Severity.NOTE,
             sentence=f"one vector seems to hold differences and absolute values: {listed(parts, 3)}",
-            remedy="say for each dimension which it is (a gripper is often absolute beside relative joints) and convert each by its own rule",
+            remedy=(
+                "say for each dimension which it is (a gripper is often absolute beside relative joints) and"
+                " convert each by its own rule"
+            ),
             feature=next(iter(mixed)),
             numbers={"dimensions": mixed},
         )
@@ -85,10 +109,20 @@ def mixed_references(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 def grippers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     """Note grippers in different units: those of several data sets, and a command beside the measurement of the same one."""
-    ranges = {b.name: f for b in blocks for f in gripper_facts(b) or [] if not f["is_constant"] and f["high"] is not None}
+    ranges = {
+        b.name: f
+        for b in blocks
+        for f in gripper_facts(b) or []
+        if not f["is_constant"] and f["high"] is not None
+    }
     highs = {n: float(f["high"]) for n, f in ranges.items()}
     found = []
-    sides = {n: v for a, s in pairs(blocks) if {a.name, s.name} <= set(highs) for n, v in ((a.name, highs[a.name]), (s.name, highs[s.name]))}
+    sides = {
+        n: v
+        for a, s in pairs(blocks)
+        if {a.name, s.name} <= set(highs)
+        for n, v in ((a.name, highs[a.name]), (s.name, highs[s.name]))
+    }
     for action, state in pairs(blocks):
         a, s = sides.get(action.name), sides.get(state.name)
         if a is not None and s is not None and max(abs(a), abs(s)) > 1.5 * min(abs(a), abs(s)):
@@ -96,8 +130,14 @@ def grippers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
                 DataFinding(
                     code="gripper_units_differ",
                     severity=Severity.NOTE,
-                    sentence=f"the gripper of {action.name} is commanded up to {a:.3g} and measured up to {s:.3g}: two different units",
-                    remedy="never subtract one from the other; keep the gripper absolute where joints are made relative",
+                    sentence=(
+                        f"the gripper of {action.name} is commanded up to {a:.3g} and measured up to {s:.3g}:"
+                        " two different units"
+                    ),
+                    remedy=(
+                        "never subtract one from the other; keep the gripper absolute where joints are made"
+                        " relative"
+                    ),
                     numbers={"action": a, "state": s},
                 )
             )
@@ -108,7 +148,10 @@ def grippers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             DataFinding(
                 code="gripper_ranges_differ",
                 severity=Severity.NOTE,
-                sentence=f"grippers have different ranges: {ordered[0]} ends at {alike[ordered[0]]:.3g}, {ordered[-1]} at {alike[ordered[-1]]:.3g}",
+                sentence=(
+                    f"grippers have different ranges: {ordered[0]} ends at {alike[ordered[0]]:.3g},"
+                    f" {ordered[-1]} at {alike[ordered[-1]]:.3g}"
+                ),
                 remedy="look up the unit and which end is open before mixing; statistics do not say it",
                 numbers={"high": alike},
             )

@@ -43,27 +43,50 @@ class Deviation(NamedTuple):
 def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return exact statistics of action and state, and what is wrong with the stored ones."""
     dataset = pooled.dataset
-    features = [k for k in pooled.episodes[0] if k not in INDEX_FEATURES and all(k in e for e in pooled.episodes)]
+    features = [
+        k for k in pooled.episodes[0] if k not in INDEX_FEATURES and all(k in e for e in pooled.episodes)
+    ]
     exact = {k: exact_statistics(pooled.pooled(k)) for k in features}
-    measured: dict[str, Any] = {k: {"names": list(pooled.names(k)), **exact[k]} for k in features if k in (dataset.action_key, dataset.state_key)}
+    measured: dict[str, Any] = {
+        k: {"names": list(pooled.names(k)), **exact[k]}
+        for k in features
+        if k in (dataset.action_key, dataset.state_key)
+    }
     thin = _nearly_constant(pooled, exact)
     path = dataset.root / "meta" / "stats.json"
     stored = read_json(path, finite=False) if path.is_file() else {}
     stored = stored if isinstance(stored, dict) else {}
-    facts, by_episode = check_episode_statistics(pooled, {b.key: b for b in blocks_in(stored, path.name) if not b.group})
+    facts, by_episode = check_episode_statistics(
+        pooled, {b.key: b for b in blocks_in(stored, path.name) if not b.group}
+    )
     measured |= facts
     if not path.is_file():
-        is_wanted = dataset.info.version in (VERSION_30, VERSION_20) or (dataset.info.version == VERSION_21 and not facts and not by_episode)
+        is_wanted = dataset.info.version in (VERSION_30, VERSION_20) or (
+            dataset.info.version == VERSION_21 and not facts and not by_episode
+        )
         return measured, [*thin, *by_episode, *([_absent(dataset.info.version)] if is_wanted else [])]
-    deviations = [d for k in features if isinstance(stored.get(k), dict) for d in _deviations(k, pooled.names(k), stored[k], exact[k])]
+    deviations = [
+        d
+        for k in features
+        if isinstance(stored.get(k), dict)
+        for d in _deviations(k, pooled.names(k), stored[k], exact[k])
+    ]
     found = [*_missing(dataset, stored), *thin]
     for feature in features:
         ours = [d for d in deviations if d.feature == feature]
-        found += _quantiles(pooled, feature, [d for d in ours if d.statistic in QUANTILES], stored.get(feature, {}))
+        found += _quantiles(
+            pooled, feature, [d for d in ours if d.statistic in QUANTILES], stored.get(feature, {})
+        )
         found += _moments(feature, [d for d in ours if d.statistic not in QUANTILES])
-    for feature in (k for k in features if k in measured and (cover := coverage(pooled.pooled(k), stored.get(k)))):
-        measured[feature]["outside_stored_quantiles"] = dict(zip(pooled.names(feature), cover["outside"], strict=True))
-    numbering = {k: exact_statistics(pooled.pooled(k)) for k in INDEX_FEATURES if all(k in e for e in pooled.episodes)}
+    for feature in (
+        k for k in features if k in measured and (cover := coverage(pooled.pooled(k), stored.get(k)))
+    ):
+        measured[feature]["outside_stored_quantiles"] = dict(
+            zip(pooled.names(feature), cover["outside"], strict=True)
+        )
+    numbering = {
+        k: exact_statistics(pooled.pooled(k)) for k in INDEX_FEATURES if all(k in e for e in pooled.episodes)
+    }
     facts, stored_findings = check_stored(pooled, stored, numbering)
     return measured | facts, [*found, *_placeholders(dataset, stored), *stored_findings, *by_episode]
 
@@ -82,7 +105,10 @@ def coverage(values: NDArray[np.float64], stored: Any) -> dict[str, list[float]]
     outside = ((values < low - slack) | (values > high + slack)).mean(axis=0)
     width = np.where(high > low, high - low, np.nan)
     largest = np.abs(2.0 * (values - low) / width - 1.0).max(axis=0)
-    return {"outside": outside.tolist(), "largest_scaled": [float(v) if np.isfinite(v) else 0.0 for v in largest]}
+    return {
+        "outside": outside.tolist(),
+        "largest_scaled": [float(v) if np.isfinite(v) else 0.0 for v in largest],
+    }
 
 
 def _nearly_constant(pooled: Pooled, exact: Mapping[str, Mapping[str, list[Any]]]) -> list[DataFinding]:
@@ -103,7 +129,10 @@ def _nearly_constant(pooled: Pooled, exact: Mapping[str, Mapping[str, list[Any]]
         DataFinding(
             code="nearly_constant_dimensions",
             severity=Severity.NOTE,
-            sentence=f"dimensions move by less than {100 * _THIN:g} % of their own value: {listed(parts)}; scaled by their range, noise becomes the signal",
+            sentence=(
+                f"dimensions move by less than {100 * _THIN:g} % of their own value: {listed(parts)}; scaled"
+                " by their range, noise becomes the signal"
+            ),
             remedy="scale them by their limits, or drop them",
             joints=tuple(n for gains in found.values() for n in gains),
             numbers=found,
@@ -111,7 +140,9 @@ def _nearly_constant(pooled: Pooled, exact: Mapping[str, Mapping[str, list[Any]]
     ]
 
 
-def _deviations(feature: str, names: tuple[str, ...], stored: Mapping[str, Any], exact: Mapping[str, list[Any]]) -> list[Deviation]:
+def _deviations(
+    feature: str, names: tuple[str, ...], stored: Mapping[str, Any], exact: Mapping[str, list[Any]]
+) -> list[Deviation]:
     spread = np.subtract(exact["max"], exact["min"])
     std = np.asarray(exact["std"])
     found = []
@@ -120,37 +151,68 @@ def _deviations(feature: str, names: tuple[str, ...], stored: Mapping[str, Any],
         if statistic == "count" or values is None:
             continue
         if len(values) != len(true):
-            found.append(Deviation(feature, f"({len(values)} values for {len(true)} dimensions)", statistic, float(len(values)), float(len(true)), np.inf))
+            found.append(
+                Deviation(
+                    feature,
+                    f"({len(values)} values for {len(true)} dimensions)",
+                    statistic,
+                    float(len(values)),
+                    float(len(true)),
+                    np.inf,
+                )
+            )
             continue
         scale = spread if statistic in QUANTILES or statistic in ("min", "max") else std
         floor = 1e-5 * np.maximum(np.abs(exact["max"]), np.abs(exact["min"])) + 1e-9
         off = np.abs(values - np.asarray(true))
         for k in np.flatnonzero(~(off <= np.maximum(_TOLERANCE * scale, floor))):
             relative = off[k] / spread[k] if spread[k] > 0 else np.inf
-            found.append(Deviation(feature, names[k], statistic, float(values[k]), float(true[k]), float(relative)))
+            found.append(
+                Deviation(feature, names[k], statistic, float(values[k]), float(true[k]), float(relative))
+            )
     return sorted(found, key=lambda d: -d.relative)
 
 
-def _quantiles(pooled: Pooled, feature: str, deviations: list[Deviation], stored: Mapping[str, Any]) -> list[DataFinding]:
+def _quantiles(
+    pooled: Pooled, feature: str, deviations: list[Deviation], stored: Mapping[str, Any]
+) -> list[DataFinding]:
     if not deviations:
         return []
     cause = ""
     is_averaged = len(pooled.episodes) > 1 and _are_episode_means(pooled, feature, deviations)
     if is_averaged:
-        cause = "; the stored values are the frame-weighted mean of per-episode quantiles (LeRobot's aggregation until August 2026), not quantiles of the data"
-    parts = [f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g} ({d.stored - d.exact:+.1f})" for d in deviations]
+        cause = (
+            "; the stored values are the frame-weighted mean of per-episode quantiles (LeRobot's aggregation"
+            " until August 2026), not quantiles of the data"
+        )
+    parts = [
+        f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g}"
+        f" ({d.stored - d.exact:+.1f})"
+        for d in deviations
+    ]
     cover = coverage(pooled.pooled(feature), stored)
     if cover:
-        cause += f"; {100 * max(cover['outside']):.1f} % of frames lie outside [q01, q99] of the worst dimension, 2 % would be right"
+        cause += (
+            f"; {100 * max(cover['outside']):.1f} % of frames lie outside [q01, q99] of the worst dimension,"
+            " 2 % would be right"
+        )
     return [
         DataFinding(
             code="stored_quantiles_wrong",
             severity=Severity.FAULT,
             sentence=f"{feature}: {listed(parts, 3)}{cause}",
-            remedy="recompute meta/stats.json from pooled frames before training anything that normalises by quantiles; mean and std are not affected",
+            remedy=(
+                "recompute meta/stats.json from pooled frames before training anything that normalises by"
+                " quantiles; mean and std are not affected"
+            ),
             feature=feature,
             joints=tuple(dict.fromkeys(d.joint for d in deviations)),
-            numbers={"deviations": [_plain(d) for d in deviations], "is_mean_of_episode_quantiles": is_averaged, "names": list(pooled.names(feature)), **cover}
+            numbers={
+                "deviations": [_plain(d) for d in deviations],
+                "is_mean_of_episode_quantiles": is_averaged,
+                "names": list(pooled.names(feature)),
+                **cover,
+            }
             | {"affected": ["QUANTILES", "QUANTILE10"], "not_affected": ["MEAN_STD", "MIN_MAX"]},
         )
     ]
@@ -162,7 +224,9 @@ def _moments(feature: str, deviations: list[Deviation]) -> list[DataFinding]:
     parts = []
     for d in sorted(deviations, key=lambda d: -_factor(d)):
         times = f" (x{d.stored / d.exact:.2f})" if d.statistic == "std" and d.exact > 0 else ""
-        parts.append(f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g}{times}")
+        parts.append(
+            f"{d.statistic} of {d.joint} is stored as {d.stored:.4g}, the data give {d.exact:.4g}{times}"
+        )
     return [
         DataFinding(
             code="stored_statistics_wrong",
@@ -190,7 +254,9 @@ def _are_episode_means(pooled: Pooled, feature: str, deviations: list[Deviation]
         if d.joint not in names:
             return False
         k = names.index(d.joint)
-        mean = float(np.average([np.quantile(t[:, k], QUANTILES[d.statistic]) for t in tables], weights=weights))
+        mean = float(
+            np.average([np.quantile(t[:, k], QUANTILES[d.statistic]) for t in tables], weights=weights)
+        )
         nearer += abs(d.stored - mean) < 0.2 * abs(d.stored - d.exact)
     return nearer >= 0.9 * len(deviations)
 
@@ -202,8 +268,14 @@ def _placeholders(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFindi
         if isinstance(entry, dict):
             mean, std, low, high = (flat_numbers(entry.get(s)) for s in ("mean", "std", "min", "max"))
             halves = all(v is not None and (v == 0.5).all() for v in (mean, std))
-            bare = mean is not None and std is not None and ((std == 0).all() or ((mean == 0).all() and (std == 1).all()))
-            if bare or (halves and low is not None and high is not None and (low == 0).all() and (high == 1).all()):
+            bare = (
+                mean is not None
+                and std is not None
+                and ((std == 0).all() or ((mean == 0).all() and (std == 1).all()))
+            )
+            if bare or (
+                halves and low is not None and high is not None and (low == 0).all() and (high == 1).all()
+            ):
                 names.append(key)
     if not names:
         return []
@@ -211,8 +283,13 @@ def _placeholders(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFindi
         DataFinding(
             code="placeholder_image_statistics",
             severity=Severity.WARNING,
-            sentence=f"image statistics of {listed(names)} are placeholders (such as mean 0.5, std 0.5), not measured",
-            remedy="recompute them from the frames, or make sure the policy does not normalise images with them",
+            sentence=(
+                f"image statistics of {listed(names)} are placeholders (such as mean 0.5, std 0.5), not"
+                " measured"
+            ),
+            remedy=(
+                "recompute them from the frames, or make sure the policy does not normalise images with them"
+            ),
             feature=names[0],
             numbers={"features": names},
         )
@@ -220,7 +297,8 @@ def _placeholders(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFindi
 
 
 def _missing(dataset: Dataset, stored: Mapping[str, Any]) -> list[DataFinding]:
-    wanted = [k for k in (dataset.action_key, dataset.state_key) if dataset.info.features[k].shape != (0,)]  # nothing was measured
+    # nothing was measured
+    wanted = [k for k in (dataset.action_key, dataset.state_key) if dataset.info.features[k].shape != (0,)]
     absent = [k for k in wanted if not isinstance(stored.get(k), dict)]
     if not absent:
         return []

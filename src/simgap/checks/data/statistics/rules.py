@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from simgap.checks.data.report import DataFinding, Severity, listed
-from simgap.checks.data.statistics.bounds import averaged_quantiles, contradictions, impossible_std, polluted_targets
+from simgap.checks.data.statistics.bounds import (
+    averaged_quantiles,
+    contradictions,
+    impossible_std,
+    polluted_targets,
+)
 from simgap.checks.data.statistics.facts import facts_of, gripper_dimensions, std_over_state, trailing_zeros
 from simgap.checks.data.statistics.forms import bounded_rows, is_tame, overflows, saturated
 from simgap.checks.data.statistics.pairs import deltas_taken_twice, grippers, mixed_references
@@ -37,7 +42,8 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
     averaged = averaged_quantiles([b for b in bookkeeping if is_tame(b)])
     blurred = {b.file for b in bookkeeping if b.key == "index"} if averaged else set()
     tame = [replace(b, count=None) if b.file in blurred else b for b in live if is_tame(b)]
-    sharp = [b for b in tame if b.file not in blurred]  # quantiles that were averaged over episodes bound nothing
+    # quantiles that were averaged over episodes bound nothing
+    sharp = [b for b in tame if b.file not in blurred]
     rules: tuple[Callable[[Sequence[StatisticsBlock]], list[DataFinding]], ...] = (
         impossible_std,
         _constants,
@@ -51,7 +57,11 @@ def judge(blocks: Sequence[StatisticsBlock]) -> Judged:
         grippers,
         _units,
     )
-    found = [*_uneven([b for b in blocks if not b.is_even]), *_absent([b for b in whole if b.is_all_zero and b.key not in INDEX_FEATURES]), *_incomplete(live)]
+    found = [
+        *_uneven([b for b in blocks if not b.is_even]),
+        *_absent([b for b in whole if b.is_all_zero and b.key not in INDEX_FEATURES]),
+        *_incomplete(live),
+    ]
     for rule in rules:
         found += rule(tame)
     found += [*outliers(sharp), *heavy_tails(sharp), *beyond, *averaged]
@@ -64,21 +74,31 @@ def _unnamed(blocks: Sequence[StatisticsBlock]) -> DataFinding:
     return DataFinding(
         code="dimensions_unnamed",
         severity=Severity.NOTE,
-        sentence=f"nothing here names the dimensions of {listed([b.name for b in blocks])}, their units, or whether actions are absolute or differences",
-        remedy="take names and units from the dataset; spreads alone (std of action over std of state) can only hint at differences",
+        sentence=(
+            f"nothing here names the dimensions of {listed([b.name for b in blocks])}, their units, or"
+            " whether actions are absolute or differences"
+        ),
+        remedy=(
+            "take names and units from the dataset; spreads alone (std of action over std of state) can only"
+            " hint at differences"
+        ),
         numbers={"dimensions": {b.name: b.size for b in blocks}},
     )
 
 
 def _uneven(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    lengths = {b.name: {k: len(v) for k, v in b.values.items()} | ({} if b.mask is None else {"mask": len(b.mask)}) for b in blocks}
+    lengths = {
+        b.name: {k: len(v) for k, v in b.values.items()} | ({} if b.mask is None else {"mask": len(b.mask)})
+        for b in blocks
+    }
     if not lengths:
         return []
     return [
         DataFinding(
             code="statistics_of_different_length",
             severity=Severity.FAULT,
-            sentence="statistics of one vector have different numbers of dimensions: " + listed([f"{n} {v}" for n, v in lengths.items()], 2),
+            sentence="statistics of one vector have different numbers of dimensions: "
+            + listed([f"{n} {v}" for n, v in lengths.items()], 2),
             remedy="compute them again; a normaliser would fail or shift every dimension",
             numbers={"lengths": lengths},
         )
@@ -93,7 +113,10 @@ def _absent(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         DataFinding(
             code="statistics_not_recorded",
             severity=Severity.NOTE,
-            sentence=f"{len(names)} blocks are zero in every statistic ({listed(names)}): not recorded, no statistics of real values",
+            sentence=(
+                f"{len(names)} blocks are zero in every statistic ({listed(names)}): not recorded, no"
+                " statistics of real values"
+            ),
             remedy="do not normalise with them; leave these inputs out or compute them",
             numbers={"blocks": names},
         )
@@ -111,7 +134,10 @@ def _incomplete(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         DataFinding(
             code="statistics_incomplete",
             severity=Severity.NOTE,
-            sentence=f"{len(names)} of {len(blocks)} blocks have no {label}: a policy that scales by them cannot use this file ({listed(names)})",
+            sentence=(
+                f"{len(names)} of {len(blocks)} blocks have no {label}: a policy that scales by them cannot"
+                f" use this file ({listed(names)})"
+            ),
             remedy="compute them from the data; never put min and max where quantiles are missing",
             numbers={"missing": label, "blocks": names},
         )
@@ -123,7 +149,9 @@ def _constants(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     bad, rare, modes = {}, {}, {}
     for b in blocks:
         padding = set(range(b.size - trailing_zeros(b), b.size)) if b.mask is None else set()
-        by_mode = {mode: [k for k in dims if b.scaled[k] and k not in padding] for mode, dims in b.still().items()}
+        by_mode = {
+            mode: [k for k in dims if b.scaled[k] and k not in padding] for mode, dims in b.still().items()
+        }
         flat = sorted({k for dims in by_mode.values() for k in dims})
         if flat:
             bad[b.name], modes[b.name] = flat, by_mode
@@ -132,14 +160,25 @@ def _constants(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             rare[b.name] = moving
     stuck = {b.name: k for b in blocks for k in gripper_dimensions(b) if k in b.constant()}
     found = []
-    few = f"; of these, some move in a few frames ({listed([f'{n} {v}' for n, v in rare.items()])}): 98 % of the frames have one value" if rare else ""
+    few = (
+        f"; of these, some move in a few frames ({listed([f'{n} {v}' for n, v in rare.items()])}): 98 % of"
+        " the frames have one value"
+        if rare
+        else ""
+    )
     if bad:
         found.append(
             DataFinding(
                 code="constant_dimensions",
                 severity=Severity.WARNING,
-                sentence=f"dimensions without a width, so a normaliser divides by zero: {listed([f'{n} {v}' for n, v in bad.items()], 8)}{few}",
-                remedy="mask them: map them to 0 both ways, and watch at run time for values that leave the constant",
+                sentence=(
+                    "dimensions without a width, so a normaliser divides by zero:"
+                    f" {listed([f'{n} {v}' for n, v in bad.items()], 8)}{few}"
+                ),
+                remedy=(
+                    "mask them: map them to 0 both ways, and watch at run time for values that leave the"
+                    " constant"
+                ),
                 feature=next(iter(bad)),
                 numbers={"dimensions": bad, "by_normaliser": modes, "move_in_few_frames": rare},
             )
@@ -158,7 +197,11 @@ def _constants(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 
 def _padding(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
-    padded = {b.name: {"dimensions": b.size, "padding": n} for b in blocks if b.mask is None and (n := trailing_zeros(b)) > 0}
+    padded = {
+        b.name: {"dimensions": b.size, "padding": n}
+        for b in blocks
+        if b.mask is None and (n := trailing_zeros(b)) > 0
+    }
     if not padded:
         return []
     parts = [f"the last {v['padding']} of {v['dimensions']} dimensions of {n}" for n, v in padded.items()]
@@ -167,7 +210,10 @@ def _padding(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             code="padded_dimensions",
             severity=Severity.NOTE,
             sentence=f"{listed(parts)} are zero in every statistic: padding to a model's width",
-            remedy="nothing, where the model pads itself (openpi does); a scaler without an epsilon divides by zero there, and a robot never gets them",
+            remedy=(
+                "nothing, where the model pads itself (openpi does); a scaler without an epsilon divides by"
+                " zero there, and a robot never gets them"
+            ),
             feature=next(iter(padded)),
             numbers={"padding": padded},
         )
@@ -191,12 +237,20 @@ def _nearly_constant(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 
 def _thin(gains: dict[str, dict[int, float]], *, is_rotation: bool) -> DataFinding:
     parts = [f"{n} {sorted(v)} (noise x{max(v.values()):.0f})" for n, v in gains.items()]
-    what = "entries of a rotation stay near one value, as small turns do" if is_rotation else "dimensions hardly move beside their own value"
+    what = (
+        "entries of a rotation stay near one value, as small turns do"
+        if is_rotation
+        else "dimensions hardly move beside their own value"
+    )
     return DataFinding(
         code="nearly_constant_dimensions",
         severity=Severity.NOTE if is_rotation else Severity.WARNING,
         sentence=f"{what}; scaled by quantiles their noise fills the full range: {listed(parts)}",
-        remedy="leave rotation rows unscaled: they lie in -1..1 already" if is_rotation else "scale them by their limits, or leave them unscaled",
+        remedy=(
+            "leave rotation rows unscaled: they lie in -1..1 already"
+            if is_rotation
+            else "scale them by their limits, or leave them unscaled"
+        ),
         feature=next(iter(gains)),
         numbers={"gain": gains},
     )
@@ -206,7 +260,8 @@ def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     seam: dict[str, list[int]] = {}
     turns: dict[str, list[int]] = {}
     for b in blocks:
-        may_turn = ~np.isin(np.arange(b.size), gripper_dimensions(b))  # a gripper opens by anything and never wraps
+        # a gripper opens by anything and never wraps
+        may_turn = ~np.isin(np.arange(b.size), gripper_dimensions(b))
         low, high, std = b.get("q01"), b.get("q99"), b.get("std")
         if low is not None and high is not None and std is not None:
             at = (np.abs(low + np.pi) < 0.02) & (np.abs(high - np.pi) < 0.02) & (std > 2.0) & may_turn
@@ -222,7 +277,10 @@ def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             DataFinding(
                 code="wrapped_angle",
                 severity=Severity.FAULT,
-                sentence=f"angles sit at the +-pi seam: q01 = -pi, q99 = pi, std near pi in {listed([f'{n} {v}' for n, v in seam.items()])}",
+                sentence=(
+                    "angles sit at the +-pi seam: q01 = -pi, q99 = pi, std near pi in"
+                    f" {listed([f'{n} {v}' for n, v in seam.items()])}"
+                ),
                 remedy="use a 6-D rotation or move the zero of the angle, then compute the statistics again",
                 feature=next(iter(seam)),
                 numbers={"dimensions": seam},
@@ -233,7 +291,10 @@ def _wraps(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
             DataFinding(
                 code="whole_turn_steps",
                 severity=Severity.WARNING,
-                sentence=f"extremes are a whole turn (6.28): {listed([f'{n} {v}' for n, v in turns.items()])}; differences of angles that wrapped",
+                sentence=(
+                    f"extremes are a whole turn (6.28): {listed([f'{n} {v}' for n, v in turns.items()])};"
+                    " differences of angles that wrapped"
+                ),
                 remedy="subtract angles modulo a turn, and drop the frames that jump",
                 feature=next(iter(turns)),
                 numbers={"dimensions": turns},
@@ -247,19 +308,30 @@ def _units(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     rows = [b for b in blocks if b.width is not None and b.key.startswith("action") and b.group]
     found: dict[int, dict[str, Any]] = {}
     for k in range(min((b.size for b in rows), default=0)):
-        spread = {b.group: float(w[k]) for b in rows if (w := b.width) is not None and w[k] > 0 and b.scaled[k]}
+        spread = {
+            b.group: float(w[k]) for b in rows if (w := b.width) is not None and w[k] > 0 and b.scaled[k]
+        }
         if len(spread) > 1 and max(spread.values()) > 1000.0 * min(spread.values()):
             low, high = min(spread, key=spread.__getitem__), max(spread, key=spread.__getitem__)
-            found[k] = {"smallest": {low: spread[low]}, "largest": {high: spread[high]}, "ratio": spread[high] / spread[low]}
+            found[k] = {
+                "smallest": {low: spread[low]},
+                "largest": {high: spread[high]},
+                "ratio": spread[high] / spread[low],
+            }
     if not found:
         return []
     k, worst = max(found.items(), key=lambda item: float(item[1]["ratio"]))
-    ends = " against ".join(f"{value:.3g} in {name}" for side in ("smallest", "largest") for name, value in worst[side].items())
+    ends = " against ".join(
+        f"{value:.3g} in {name}" for side in ("smallest", "largest") for name, value in worst[side].items()
+    )
     return [
         DataFinding(
             code="units_differ_between_sets",
             severity=Severity.WARNING,
-            sentence=f"ranges of one dimension differ up to x{worst['ratio']:.3g} between data sets (dimension {k}: {ends}): other units",
+            sentence=(
+                f"ranges of one dimension differ up to x{worst['ratio']:.3g} between data sets (dimension"
+                f" {k}: {ends}): other units"
+            ),
             remedy="never normalise one set with another's statistics; convert units before mixing",
             numbers={"dimensions": found},
         )

@@ -19,7 +19,9 @@ from simgap.errors import DataError
 _MOST_FILES = 2000
 
 
-def check_stored(pooled: Pooled, stored: Mapping[str, Any], exact: Mapping[str, Mapping[str, list[Any]]]) -> tuple[dict[str, Any], list[DataFinding]]:
+def check_stored(
+    pooled: Pooled, stored: Mapping[str, Any], exact: Mapping[str, Mapping[str, list[Any]]]
+) -> tuple[dict[str, Any], list[DataFinding]]:
     """Return facts and findings about stored statistics beside those of action and state.
 
     Args:
@@ -37,8 +39,14 @@ def check_stored(pooled: Pooled, stored: Mapping[str, Any], exact: Mapping[str, 
             DataFinding(
                 code="image_std_zero",
                 severity=Severity.FAULT,
-                sentence=f"the stored standard deviation of images is exactly 0 in {zero['zero']} of {zero['episodes']} episodes: squares of uint8 overflow",
-                remedy="recompute statistics in float64; a policy that scales images by mean and std is affected, one with ImageNet statistics is not",
+                sentence=(
+                    f"the stored standard deviation of images is exactly 0 in {zero['zero']} of"
+                    f" {zero['episodes']} episodes: squares of uint8 overflow"
+                ),
+                remedy=(
+                    "recompute statistics in float64; a policy that scales images by mean and std is"
+                    " affected, one with ImageNet statistics is not"
+                ),
                 feature=sorted(images)[0] if images else None,
                 numbers=zero,
             )
@@ -69,8 +77,13 @@ def _stale(stored: Mapping[str, Any], exact: Mapping[str, Mapping[str, list[Any]
             code="stale_numbering",
             severity=Severity.WARNING,
             sentence="meta/stats.json is older than the rows: "
-            + listed([f"{n} is stored as {v['stored']:g}, the rows give {v['rows']:g}" for n, v in off.items()]),
-            remedy="recompute meta/stats.json; it was put together before the rows were renumbered, and a sampler that trusts it misses tasks",
+            + listed(
+                [f"{n} is stored as {v['stored']:g}, the rows give {v['rows']:g}" for n, v in off.items()]
+            ),
+            remedy=(
+                "recompute meta/stats.json; it was put together before the rows were renumbered, and a"
+                " sampler that trusts it misses tasks"
+            ),
             numbers=off,
         )
     ]

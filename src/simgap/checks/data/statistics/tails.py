@@ -20,7 +20,8 @@ _OUTSIDE = 0.02
 def band_excess(block: StatisticsBlock) -> NDArray[np.float64]:
     """Return how far the extremes lie beyond the band from q01 to q99, in widths of the band, ``(D,)``; 0 where that is undefined.
 
-    Measured from the ends of the band, never about zero: a band that lies left or right of zero, or ends near it, has no ratio to it.
+    Measured from the ends of the band, never about zero: a band that lies left or right of zero, or ends near
+    it, has no ratio to it.
     """
     if not all(n in block.values for n in ("min", "max", "q01", "q99")):
         return np.zeros(block.size)
@@ -33,7 +34,8 @@ def band_excess(block: StatisticsBlock) -> NDArray[np.float64]:
 def tail_rms(block: StatisticsBlock) -> NDArray[np.float64]:
     """Return the least root mean square distance from the mean of the 2 % outside ``[q01, q99]``, ``(D,)``; 0 where none is implied.
 
-    98 % of the values lie within the band, at most ``w`` from the mean, so ``std^2 <= 0.98 w^2 + 0.02 rms^2``.
+    98 % of the values lie within the band, at most ``w`` from the mean, so ``std^2 <= 0.98 w^2 + 0.02
+    rms^2``.
     """
     mean, std, q01, q99 = (block.get(n) for n in ("mean", "std", "q01", "q99"))
     if mean is None or std is None or q01 is None or q99 is None:
@@ -62,13 +64,22 @@ def outliers(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
     if not bad:
         return []
     order = sorted(bad, key=lambda n: -max(bad[n].values()))
-    parts = [f"{n} by {max(bad[n].values()):.3g} widths on dimension {max(bad[n], key=bad[n].__getitem__)}" for n in order]
+    parts = [
+        f"{n} by {max(bad[n].values()):.3g} widths on dimension {max(bad[n], key=bad[n].__getitem__)}"
+        for n in order
+    ]
     return [
         DataFinding(
             code="outliers",
             severity=Severity.WARNING,
-            sentence=f"extremes lie far outside the band of the middle 98 % (q01 to q99), so scaling by min and max crushes the signal: {listed(parts, 5)}",
-            remedy="scale by quantiles, or remove the broken frames; never put min and max where quantiles are missing",
+            sentence=(
+                "extremes lie far outside the band of the middle 98 % (q01 to q99), so scaling by min and"
+                f" max crushes the signal: {listed(parts, 5)}"
+            ),
+            remedy=(
+                "scale by quantiles, or remove the broken frames; never put min and max where quantiles are"
+                " missing"
+            ),
             feature=order[0],
             numbers={"band_widths": {n: bad[n] for n in order}},
         )
@@ -82,16 +93,31 @@ def heavy_tails(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
         rms = tail_rms(b)
         for k in np.flatnonzero((rms > 0) & _free(b)):
             low, high, std = (float(b.values[n][k]) for n in ("q01", "q99", "std"))
-            bad.setdefault(b.name, {})[int(k)] = {"q01": low, "q99": high, "std": std, "rms_outside": float(rms[k]), "rms_at_most": std / _OUTSIDE**0.5}
+            bad.setdefault(b.name, {})[int(k)] = {
+                "q01": low,
+                "q99": high,
+                "std": std,
+                "rms_outside": float(rms[k]),
+                "rms_at_most": std / _OUTSIDE**0.5,
+            }
     if not bad:
         return []
-    parts = [f"dimension {k} of {n}: {_tail_words(v)}" for n, entries in bad.items() for k, v in entries.items()]
+    parts = [
+        f"dimension {k} of {n}: {_tail_words(v)}" for n, entries in bad.items() for k, v in entries.items()
+    ]
     return [
         DataFinding(
             code="heavy_tail",
             severity=Severity.WARNING,
-            sentence="a standard deviation cannot come from the middle 98 % of the frames, the other 2 % lie far outside: " + listed(parts, 3),
-            remedy="look at those frames (a jump, a wrap, a broken record); until then scale by quantiles: mean and std would shrink the signal",
+            sentence=(
+                "a standard deviation cannot come from the middle 98 % of the frames, the other 2 % lie far"
+                " outside: "
+            )
+            + listed(parts, 3),
+            remedy=(
+                "look at those frames (a jump, a wrap, a broken record); until then scale by quantiles: mean"
+                " and std would shrink the signal"
+            ),
             feature=next(iter(bad)),
             numbers={"tails": bad},
         )
@@ -101,6 +127,6 @@ def heavy_tails(blocks: Sequence[StatisticsBlock]) -> list[DataFinding]:
 def _tail_words(v: dict[str, float]) -> str:
     times, ends = 2.0 * v["rms_outside"] / (v["q99"] - v["q01"]), f"{v['q01']:.3g} to {v['q99']:.3g}"
     return (
-        f"std {v['std']:.3g}, but 98 % lie within {ends}; the rest lie {v['rms_outside']:.3g} to {v['rms_at_most']:.3g} from the mean "
-        f"(root mean square; {times:.0f} times half the band or more)"
+        f"std {v['std']:.3g}, but 98 % lie within {ends}; the rest lie {v['rms_outside']:.3g} to"
+        f" {v['rms_at_most']:.3g} from the mean (root mean square; {times:.0f} times half the band or more)"
     )

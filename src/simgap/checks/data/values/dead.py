@@ -21,13 +21,21 @@ _WHITE = 0.2
 def check_dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.float64]) -> list[DataFinding]:
     """Name the dimensions that never change in either vector.
 
-    A joint that nobody commanded and that did not move is not used by the task, and zeros at the end of a vector are padding to the
-    width of a model: notes. A command without any motion, or a motion without any command, is a fault of somebody's.
+    A joint that nobody commanded and that did not move is not used by the task, and zeros at the end of a
+    vector are padding to the width of a model: notes. A command without any motion, or a motion without any
+    command, is a fault of somebody's.
     """
-    constant = {key: _constant(values) for key, values in ((pooled.dataset.action_key, action), (pooled.dataset.state_key, state))}
-    partner = {(pooled.dataset.action_key, j.action): (pooled.dataset.state_key, j.state) for j in pooled.joints}
+    constant = {
+        key: _constant(values)
+        for key, values in ((pooled.dataset.action_key, action), (pooled.dataset.state_key, state))
+    }
+    partner = {
+        (pooled.dataset.action_key, j.action): (pooled.dataset.state_key, j.state) for j in pooled.joints
+    }
     partner |= {v: k for k, v in partner.items()}
-    moving = {(pooled.dataset.action_key, k) for k in _moving(action)} | {(pooled.dataset.state_key, k) for k in _moving(state)}
+    moving = {(pooled.dataset.action_key, k) for k in _moving(action)} | {
+        (pooled.dataset.state_key, k) for k in _moving(state)
+    }
     found = []
     for key, values in ((pooled.dataset.action_key, action), (pooled.dataset.state_key, state)):
         dead = constant[key]
@@ -38,13 +46,27 @@ def check_dead(pooled: Pooled, action: NDArray[np.float64], state: NDArray[np.fl
         names = pooled.names(key)
         still = {names[k]: float(values[0, k]) for k in dead}
         is_all = len(dead) == values.shape[1]
-        found.append(_finding(key, still, [names[k] for k in padded], [names[k] for k in torn], values.shape[1], is_all=is_all))
+        found.append(
+            _finding(
+                key,
+                still,
+                [names[k] for k in padded],
+                [names[k] for k in torn],
+                values.shape[1],
+                is_all=is_all,
+            )
+        )
     return found
 
 
-def _finding(key: str, still: dict[str, float], padded: list[str], torn: list[str], width: int, *, is_all: bool) -> DataFinding:
+def _finding(
+    key: str, still: dict[str, float], padded: list[str], torn: list[str], width: int, *, is_all: bool
+) -> DataFinding:
     parts = [f"{n} = {v:g}" for n, v in still.items()]
-    sentence = f"{key}: {len(still)} of {width} dimensions never change ({listed(parts)}): std 0, a normaliser without a floor divides by zero"
+    sentence = (
+        f"{key}: {len(still)} of {width} dimensions never change ({listed(parts)}): std 0, a normaliser"
+        " without a floor divides by zero"
+    )
     if padded:
         sentence += f"; the last {len(padded)} are zeros, padding to the width of a model"
     if torn:

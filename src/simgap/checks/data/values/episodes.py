@@ -26,12 +26,20 @@ def check_episodes(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     starts = idle_starts(pooled)
     groups = _twins(pooled)
     whole = [_copies(pooled, groups)] if groups else []
-    return {"idle_start_frames": _spread(starts)}, [*whole, *_partial_copies(pooled, groups), *_idle(pooled, starts)]
+    return {"idle_start_frames": _spread(starts)}, [
+        *whole,
+        *_partial_copies(pooled, groups),
+        *_idle(pooled, starts),
+    ]
 
 
 def _spread(frames: dict[int, int]) -> dict[str, float] | None:
     values = np.array(list(frames.values()))
-    return {"median": float(np.median(values)), "max": int(values.max()), "mean": float(values.mean())} if len(values) else None
+    return (
+        {"median": float(np.median(values)), "max": int(values.max()), "mean": float(values.mean())}
+        if len(values)
+        else None
+    )
 
 
 def _twins(pooled: Pooled) -> list[list[int]]:
@@ -45,7 +53,10 @@ def _copies(pooled: Pooled, twins: list[list[int]]) -> DataFinding:
     return DataFinding(
         code="duplicate_episodes",
         severity=Severity.FAULT,
-        sentence=f"{sum(len(g) - 1 for g in twins)} episodes are exact copies of others: {listed([' = '.join(map(str, g)) for g in twins])}",
+        sentence=(
+            f"{sum(len(g) - 1 for g in twins)} episodes are exact copies of others:"
+            f" {listed([' = '.join(map(str, g)) for g in twins])}"
+        ),
         remedy="delete the copies; they leak between training and validation and count twice",
         numbers={"groups": twins},
     )
@@ -56,7 +67,11 @@ def _partial_copies(pooled: Pooled, twins: list[list[int]]) -> list[DataFinding]
     skip = {number for group in twins for number in group[1:]}
     shared: dict[tuple[int, int], tuple[int, int, int]] = {}
     seen: dict[bytes, tuple[int, int]] = {}
-    rows = {n: np.concatenate([a, s], axis=1) for n, a, s in zip(pooled.indices, pooled.actions, pooled.states, strict=True) if n not in skip}
+    rows = {
+        n: np.concatenate([a, s], axis=1)
+        for n, a, s in zip(pooled.indices, pooled.actions, pooled.states, strict=True)
+        if n not in skip
+    }
     for number, table in rows.items():
         hashes = _windows(table)
         frame = 0
@@ -70,19 +85,29 @@ def _partial_copies(pooled: Pooled, twins: list[list[int]]) -> list[DataFinding]
             if before + after > shared.get((place[0], number), (0, 0, 0))[2]:
                 shared[place[0], number] = (place[1] - before, frame - before, before + after)
             frame += after
-        for frame in range(0, len(hashes), SHORTEST_COPY):  # anchors: a copy twice as long as the shortest holds one for sure
+        # anchors: a copy twice as long as the shortest holds one for sure
+        for frame in range(0, len(hashes), SHORTEST_COPY):
             if hashes[frame]:
                 seen.setdefault(hashes[frame], (number, frame))
     if not shared:
         return []
-    parts = [f"{length} rows of episode {b} (from {frame}) are those of {a} (from {start})" for (a, b), (start, frame, length) in shared.items()]
-    copies = [{"first": a, "second": b, "start_first": s, "start_second": f, "rows": n} for (a, b), (s, f, n) in shared.items()]
+    parts = [
+        f"{length} rows of episode {b} (from {frame}) are those of {a} (from {start})"
+        for (a, b), (start, frame, length) in shared.items()
+    ]
+    copies = [
+        {"first": a, "second": b, "start_first": s, "start_second": f, "rows": n}
+        for (a, b), (s, f, n) in shared.items()
+    ]
     return [
         DataFinding(
             code="partly_duplicated_episodes",
             severity=Severity.FAULT,
             sentence=f"{len(shared)} pairs of episodes share rows to the last bit: {listed(parts)}",
-            remedy="find out which recording was cut or resumed twice; copies leak between training and validation",
+            remedy=(
+                "find out which recording was cut or resumed twice; copies leak between training and"
+                " validation"
+            ),
             numbers={"copies": copies},
         )
     ]
@@ -95,7 +120,14 @@ def _windows(table: NDArray[np.float64]) -> list[bytes]:
     for k in np.flatnonzero(moves):
         run[k] = run[k - 1] + 1
     ends = range(SHORTEST_COPY - 1, len(table))
-    return [hashlib.md5(table[k - SHORTEST_COPY + 1 : k + 1].tobytes(), usedforsecurity=False).digest() if run[k] >= SHORTEST_COPY - 1 else b"" for k in ends]
+    return [
+        (
+            hashlib.md5(table[k - SHORTEST_COPY + 1 : k + 1].tobytes(), usedforsecurity=False).digest()
+            if run[k] >= SHORTEST_COPY - 1
+            else b""
+        )
+        for k in ends
+    ]
 
 
 def _run(a: NDArray[np.float64], b: NDArray[np.float64]) -> int:
@@ -128,9 +160,18 @@ def _idle(pooled: Pooled, starts: dict[int, int]) -> list[DataFinding]:
         DataFinding(
             code="idle_start",
             severity=Severity.WARNING,
-            sentence=f"{len(long)} of {len(starts)} episodes begin with more than {_LONG_IDLE_S:g} s in which nothing is commanded (median "
-            f"{np.median(values):.0f} frames, {np.median(values) / rate:.1f} s, longest {values.max()}): from the first picture a policy learns to stay",
+            sentence=(
+                f"{len(long)} of {len(starts)} episodes begin with more than {_LONG_IDLE_S:g} s in which"
+                f" nothing is commanded (median {np.median(values):.0f} frames,"
+                f" {np.median(values) / rate:.1f} s, longest {values.max()}): from the first picture a policy"
+                " learns to stay"
+            ),
             remedy="trim the starts, or execute a chunk longer than they last",
-            numbers={"frames": {str(k): v for k, v in long.items()}, "median": float(np.median(values)), "max": int(values.max()), "limit_frames": limit},
+            numbers={
+                "frames": {str(k): v for k, v in long.items()},
+                "median": float(np.median(values)),
+                "max": int(values.max()),
+                "limit_frames": limit,
+            },
         )
     ]

@@ -31,16 +31,26 @@ def check_starts(pooled: Pooled) -> list[DataFinding]:
     chained = [k for k in range(1, n) if meets[k, k - 1] and is_odd[k]]
     own = np.eye(n, dtype=bool) | np.eye(n, k=-1, dtype=bool)  # an episode may well end where it began
     by_chance = float((meets & ~own).sum() / max(1, n - 2))
-    if len(chained) < max(_FEWEST, _SHARE * (n - 1)) or len(chained) < _CHANCE * by_chance or np.abs(starts - usual).max() <= _APART:
+    if (
+        len(chained) < max(_FEWEST, _SHARE * (n - 1))
+        or len(chained) < _CHANCE * by_chance
+        or np.abs(starts - usual).max() <= _APART
+    ):
         return []
     numbers = [pooled.indices[k] for k in chained]
     return [
         DataFinding(
             code="chained_starts",
             severity=Severity.WARNING,
-            sentence=f"{len(chained)} of {n - 1} episodes begin where the one before ended ({listed([str(k) for k in numbers], 8)}), each at another pose: "
-            "nothing was reset between them",
-            remedy="keep such episodes on one side of a split (they are one session), and reset to one pose if the policy starts from one",
+            sentence=(
+                f"{len(chained)} of {n - 1} episodes begin where the one before ended"
+                f" ({listed([str(k) for k in numbers], 8)}), each at another pose: nothing was reset between"
+                " them"
+            ),
+            remedy=(
+                "keep such episodes on one side of a split (they are one session), and reset to one pose if"
+                " the policy starts from one"
+            ),
             feature=pooled.dataset.state_key,
             numbers={"episodes": numbers, "of": n - 1, "under_another_order": by_chance},
         )

@@ -52,7 +52,9 @@ def measures_of(env: SimulatedEnv[Any], *, render: bool = True) -> tuple[Measure
     return (*BENCH, *COMMON, *own, *(optics(Probe(env, ENGINES[REFERENCE]())) if render else ()))
 
 
-def conformance(name: str, engine: str = "drake", *, render: bool = True, on_row: Callable[[Row], None] | None = None) -> Conformance:
+def conformance(
+    name: str, engine: str = "drake", *, render: bool = True, on_row: Callable[[Row], None] | None = None
+) -> Conformance:
     """Measure an env on two engines.
 
     Args:
@@ -66,7 +68,10 @@ def conformance(name: str, engine: str = "drake", *, render: bool = True, on_row
         MachineError: the engine is not installed.
     """
     if engine == REFERENCE:
-        raise UsageError(f"engine {REFERENCE} is what others are compared with; choose one of {', '.join(sorted(set(ENGINES) - {REFERENCE}))}")
+        raise UsageError(
+            f"engine {REFERENCE} is what others are compared with; choose one of"
+            f" {', '.join(sorted(set(ENGINES) - {REFERENCE}))}"
+        )
     reference, other = (_probe(name, which) for which in (REFERENCE, engine))
     declared = declared_differences(name)
     rows: list[Row] = []
@@ -77,7 +82,9 @@ def conformance(name: str, engine: str = "drake", *, render: bool = True, on_row
     for probe in (reference, other):
         probe.env.close()
     stamps = [str(probe.env.stamp_fields()["engine"]) for probe in (other, reference)]
-    return Conformance(env=name, engine=stamps[0], reference=stamps[1], rows=tuple(rows), differences=declared)
+    return Conformance(
+        env=name, engine=stamps[0], reference=stamps[1], rows=tuple(rows), differences=declared
+    )
 
 
 def _probe(name: str, engine: str) -> Probe[Any]:
@@ -88,4 +95,15 @@ def _probe(name: str, engine: str) -> Probe[Any]:
     return Probe(env, ENGINES[engine]())
 
 
-__all__ = ["REFERENCE", "Conformance", "Measure", "Probe", "Row", "Verdict", "conformance", "judge", "measure", "measures_of"]
+__all__ = [
+    "REFERENCE",
+    "Conformance",
+    "Measure",
+    "Probe",
+    "Row",
+    "Verdict",
+    "conformance",
+    "judge",
+    "measure",
+    "measures_of",
+]

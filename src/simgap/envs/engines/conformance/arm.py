@@ -124,7 +124,9 @@ def _lever_torque(world: ArmWorld, joint: int) -> float:
     mujoco.mj_comPos(model, data)
     first = int(model.jnt_bodyid[joint])
     beyond = [body for body in range(model.nbody) if first in _chain(model, body)]
-    return -float(sum(model.body_mass[body] * G * (data.xipos[body, 0] - data.xanchor[joint, 0]) for body in beyond))
+    return -float(
+        sum(model.body_mass[body] * G * (data.xipos[body, 0] - data.xanchor[joint, 0]) for body in beyond)
+    )
 
 
 def _chain(model: Any, body: int) -> set[int]:
@@ -169,7 +171,9 @@ def _let_swing(world: ArmWorld) -> None:
     model = world.model
     model.actuator_gainprm[:, 0] = HOLDING_KP
     model.actuator_biasprm[:, 1] = -HOLDING_KP
-    model.actuator_gainprm[SWINGING, 0] = model.actuator_biasprm[SWINGING, 1] = model.actuator_biasprm[SWINGING, 2] = 0.0
+    model.actuator_gainprm[SWINGING, 0] = model.actuator_biasprm[SWINGING, 1] = model.actuator_biasprm[
+        SWINGING, 2
+    ] = 0.0
     model.dof_damping[SWINGING] = 0.0
 
 

@@ -85,11 +85,20 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; a number that is none is null."""
-        plain = {k: (None if isinstance(v, float) and not math.isfinite(v) else v) for k, v in asdict(self).items()}
+        plain = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()
+        }
         return plain | {"verdict": str(self.verdict)}
 
 
-def judge(name: str, reference: float, value: float, theory: float | None, tolerance: float, declared: Sequence[Difference]) -> tuple[Verdict, str]:
+def judge(
+    name: str,
+    reference: float,
+    value: float,
+    theory: float | None,
+    tolerance: float,
+    declared: Sequence[Difference],
+) -> tuple[Verdict, str]:
     """Return the verdict on one number, and the declared difference it rests on.
 
     A value that is no number agrees with nothing.
@@ -104,12 +113,29 @@ def judge(name: str, reference: float, value: float, theory: float | None, toler
     return (Verdict.DECLARED if all(gap <= mine.size for gap in gaps) else Verdict.DIFFERS), mine.name
 
 
-def measure(measures: Sequence[Measure[WorldT]], reference: Probe[WorldT], other: Probe[WorldT], declared: Sequence[Difference]) -> list[Row]:
+def measure(
+    measures: Sequence[Measure[WorldT]],
+    reference: Probe[WorldT],
+    other: Probe[WorldT],
+    declared: Sequence[Difference],
+) -> list[Row]:
     """Measure everything on both engines."""
     rows = []
     for m in measures:
         theory = None if m.theory is None else m.theory(reference)
         ours, theirs = m.value(reference), m.value(other)
         verdict, note = judge(m.name, ours, theirs, theory, m.tolerance, declared)
-        rows.append(Row(name=m.name, unit=m.unit, what=m.what, reference=ours, value=theirs, theory=theory, tolerance=m.tolerance, verdict=verdict, note=note))
+        rows.append(
+            Row(
+                name=m.name,
+                unit=m.unit,
+                what=m.what,
+                reference=ours,
+                value=theirs,
+                theory=theory,
+                tolerance=m.tolerance,
+                verdict=verdict,
+                note=note,
+            )
+        )
     return rows

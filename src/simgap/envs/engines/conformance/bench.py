@@ -33,7 +33,9 @@ def pendulum_period(probe: Probe[Any]) -> float:
 def pendulum_theory(_: Probe[Any]) -> float:
     """Return ``4 K(sin(a / 2)) sqrt(I / (m g l))``."""
     inertia = BOB_KG * (2 * BOB_HALF_M) ** 2 / 6 + BOB_KG * ROD_M**2 + ARMATURE
-    return float(4 * ellipk(math.sin(math.radians(SWING_DEG) / 2) ** 2) * math.sqrt(inertia / (BOB_KG * G * ROD_M)))
+    return float(
+        4 * ellipk(math.sin(math.radians(SWING_DEG) / 2) ** 2) * math.sqrt(inertia / (BOB_KG * G * ROD_M))
+    )
 
 
 def period(engine: Engine, data: Any, dof: int, limit_s: float = 12.0) -> float:
@@ -90,7 +92,9 @@ def _pendulum() -> Any:
     spec = _spec()
     body = spec.worldbody.add_body(name="rod", pos=[0, 0, 1])
     body.add_joint(name="pivot", type=mujoco.mjtJoint.mjJNT_HINGE, axis=[0, 1, 0], armature=ARMATURE)
-    body.add_geom(name="bob", type=mujoco.mjtGeom.mjGEOM_BOX, size=[BOB_HALF_M] * 3, pos=[0, 0, -ROD_M], mass=BOB_KG)
+    body.add_geom(
+        name="bob", type=mujoco.mjtGeom.mjGEOM_BOX, size=[BOB_HALF_M] * 3, pos=[0, 0, -ROD_M], mass=BOB_KG
+    )
     return spec
 
 
@@ -100,10 +104,14 @@ def _block(slope_deg: float) -> Any:
     slope = math.radians(slope_deg)
     spec.option.gravity = [G * math.sin(slope), 0.0, -G * math.cos(slope)]
     friction = [FRICTION, 0.005, 0.0001]
-    spec.worldbody.add_geom(name="slope", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 0.1], friction=friction)
+    spec.worldbody.add_geom(
+        name="slope", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 0.1], friction=friction
+    )
     body = spec.worldbody.add_body(name="block", pos=[0, 0, 0.01])
     body.add_freejoint(name="block")
-    body.add_geom(name="block", type=mujoco.mjtGeom.mjGEOM_BOX, size=[0.03, 0.03, 0.01], mass=0.1, friction=friction)
+    body.add_geom(
+        name="block", type=mujoco.mjtGeom.mjGEOM_BOX, size=[0.03, 0.03, 0.01], mass=0.1, friction=friction
+    )
     return spec
 
 
@@ -121,7 +129,9 @@ BENCH: tuple[Measure[Any], ...] = (
         unit="m/s^2",
         what=f"a block of friction {FRICTION:g} on {STEEP_DEG:g} deg",
         value=slope_acceleration,
-        theory=lambda _: G * (math.sin(math.radians(STEEP_DEG)) - FRICTION * math.cos(math.radians(STEEP_DEG))),
+        theory=lambda _: (
+            G * (math.sin(math.radians(STEEP_DEG)) - FRICTION * math.cos(math.radians(STEEP_DEG)))
+        ),
         tolerance=0.05,
     ),
     Measure(

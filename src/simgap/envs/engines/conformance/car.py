@@ -121,7 +121,9 @@ def _rise_theory(probe: CarProbe) -> float:
     mass = g.CAR_MASS_KG
     for name in ("rear_left", "rear_right", "front_left", "front_right"):
         joint = world.model.joint(name)
-        inertia = float(world.model.body_inertia[int(joint.bodyid[0]), 1] + world.model.dof_armature[int(joint.dofadr[0])])
+        inertia = float(
+            world.model.body_inertia[int(joint.bodyid[0]), 1] + world.model.dof_armature[int(joint.dofadr[0])]
+        )
         mass += inertia / g.WHEEL_RADIUS_M**2
     return 1e3 * mass / (g.CAR_MASS_KG / f["motor_lag_s"] + f["drag"])
 
@@ -136,7 +138,15 @@ def _servo_rise(probe: CarProbe) -> float:
         world.engine.advance(STEP_S)
         angles.append(_joint(world, "steer_left"))
     reached = np.maximum.accumulate(angles)
-    return 1e3 * STEP_S * float(np.interp(angles[0] + (1 - math.exp(-1)) * (angles[-1] - angles[0]), reached, np.arange(len(reached))))
+    return (
+        1e3
+        * STEP_S
+        * float(
+            np.interp(
+                angles[0] + (1 - math.exp(-1)) * (angles[-1] - angles[0]), reached, np.arange(len(reached))
+            )
+        )
+    )
 
 
 def _servo_theory(probe: CarProbe) -> float:
@@ -219,7 +229,10 @@ def _pushing(probe: CarProbe) -> float:
     """Return the mean speed of the car over a second in which it pushes a cone ahead of it, m/s."""
     world = _cleared(probe)
     start, pose = _cone_qpos(world, 0), world.car_pose()
-    world.data.qpos[start : start + 2] = pose.x + g.BUMPER_M + 0.01 + float(world.model.geom_size[world.cone_geom[0], 0]), pose.y
+    world.data.qpos[start : start + 2] = (
+        pose.x + g.BUMPER_M + 0.01 + float(world.model.geom_size[world.cone_geom[0], 0]),
+        pose.y,
+    )
     world.engine.reset()
     _drive(world, 0.0, THROTTLE, 1.0)
     before = world.car_pose().x

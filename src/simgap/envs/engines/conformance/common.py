@@ -62,7 +62,9 @@ def _misplaced(probe: Probe[Any]) -> float:
     for pose in range(POSES):
         _scatter(probe, pose)
         moving = probe.world.model.body_weldid != 0
-        worst = max(worst, float(np.linalg.norm(_positions(probe) - probe.world.data.xpos, axis=1)[moving].max()))
+        worst = max(
+            worst, float(np.linalg.norm(_positions(probe) - probe.world.data.xpos, axis=1)[moving].max())
+        )
     return 1e3 * worst
 
 
@@ -82,7 +84,10 @@ COMMON: tuple[Measure[Any], ...] = (
     Measure(
         name="kinematics: bodies",
         unit="mm",
-        what="largest distance between a body by the engine's own reading of the model and by MuJoCo's, over scattered poses",
+        what=(
+            "largest distance between a body by the engine's own reading of the model and by MuJoCo's, over"
+            " scattered poses"
+        ),
         value=_misplaced,
         theory=lambda _: 0.0,
         tolerance=0.005,
@@ -90,7 +95,10 @@ COMMON: tuple[Measure[Any], ...] = (
     Measure(
         name="inertia: mass matrix",
         unit="%",
-        what="largest difference of the engine's own mass matrix from MuJoCo's, reflected inertias included, over scattered poses",
+        what=(
+            "largest difference of the engine's own mass matrix from MuJoCo's, reflected inertias included,"
+            " over scattered poses"
+        ),
         value=_mismatched,
         theory=lambda _: 0.0,
         tolerance=0.01,

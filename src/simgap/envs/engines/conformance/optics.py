@@ -17,14 +17,18 @@ SIZE_PX = 256
 def projection_error(camera: str) -> Callable[[Probe[Any]], float]:
     """Return the measure of one camera: largest distance between the edges of the projected target and those of its pixels, px.
 
-    Over the corners of where the nominal preset puts the target: near the middle of a frame a wrong field of view hardly shows.
+    Over the corners of where the nominal preset puts the target: near the middle of a frame a wrong field of
+    view hardly shows.
     """
 
     def value(probe: Probe[Any]) -> float:
         ranges = probe.env.presets["nominal"].ranges
         placed = [name for name in ("target_x_m", "target_y_m") if name in ranges]
         spots = itertools.product(*(ranges[name] for name in placed))
-        gaps = [_gap(probe, camera, {}), *(_gap(probe, camera, dict(zip(placed, spot, strict=True))) for spot in spots)]
+        gaps = [
+            _gap(probe, camera, {}),
+            *(_gap(probe, camera, dict(zip(placed, spot, strict=True))) for spot in spots),
+        ]
         seen = [gap for gap in gaps if gap is not None]
         return max(seen) if seen else math.nan
 
