@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arm_fixtures import blind
+from simgap import causes
 from simgap.checks.evaluation.trial_sets import MIN_TRIALS, VOID_LIMIT, check_evaluation
 from simgap.checks.execution.chunks import CLIPPED_LIMIT, check_execution, expected_ages
 from simgap.checks.policy.coverage import COVERAGE_MARGIN, SHORTFALL, SIGNIFICANT, check_policy, is_covered
 from simgap.envs.factors import FactorRanges
-from simgap.findings import Cause, CheckResult, Verdict
+from simgap.findings import CheckResult, Verdict
 from simgap.policies.execution import ExecutorSpec, parse_executor
 from simgap.policies.executors import Executor
 from simgap.statistics import exact_independence, wilson
@@ -61,20 +62,20 @@ def evaluated(
 @pytest.mark.parametrize(("good", "bad", "void"), [(12, 0, 0), (0, 12, 0), (20, 9, 3), (8, 0, 0), (9, 0, 3)])
 def test_an_evaluation_in_order_is_ok_whatever_the_rate(good: int, bad: int, void: int) -> None:
     found = evaluated(trials(good, bad, void=void))
-    assert (found.verdict, found.cause) == (Verdict.OK, Cause.NONE)
+    assert (found.verdict, found.cause) == (Verdict.OK, causes.NONE)
     assert found.n == good + bad + 10
     assert f"{void} are void" in found.sentence
 
 
 def test_too_many_voids_make_an_evaluation_invalid_and_their_reason_is_said() -> None:
     found = evaluated(trials(10, 5, void=6))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.EVALUATION)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.EVALUATION)
     assert "6 of 21 trials of in use are void (mostly: camera froze)" in found.sentence
     assert VOID_LIMIT < 6 / 21
 
 
 def test_voids_of_one_set_are_not_averaged_away_by_the_other() -> None:
-    assert evaluated(trials(40, 0), trials(5, 2, void=5, seed=500)).cause is Cause.EVALUATION
+    assert evaluated(trials(40, 0), trials(5, 2, void=5, seed=500)).cause is causes.EVALUATION
 
 
 def test_the_limits_named_are_those_of_the_smallest_set() -> None:
@@ -89,7 +90,7 @@ def test_too_few_trials_cannot_tell_and_the_missing_number_is_named() -> None:
     found = evaluated(trials(3, 2))
     assert (found.verdict, found.cause, found.more_trials) == (
         Verdict.CANNOT_TELL,
-        Cause.NONE,
+        causes.NONE,
         MIN_TRIALS - 5,
     )
     assert evaluated(trials(12, 0), []).more_trials == MIN_TRIALS
@@ -103,19 +104,19 @@ def test_an_evaluation_without_any_set_cannot_tell() -> None:
 
 def test_an_initial_condition_counted_twice_is_found_within_a_set_and_between_sets() -> None:
     again = evaluated([*trials(10, 2), *trials(1, 0, seed=3)])
-    assert again.cause is Cause.EVALUATION
+    assert again.cause is causes.EVALUATION
     assert "1 initial conditions of in use were counted twice" in again.sentence
     both = evaluated(trials(12, 0, seed=0), trials(12, 0, seed=11))
-    assert both.cause is Cause.EVALUATION
+    assert both.cause is causes.EVALUATION
     assert "1 initial conditions stand in more than one set" in both.sentence
 
 
 def test_seeds_that_leaked_from_training_or_screen_are_found() -> None:
     leaked = evaluated(trials(12, 0), trained=frozenset({4, 5}))
-    assert leaked.cause is Cause.EVALUATION
+    assert leaked.cause is causes.EVALUATION
     assert "2 seeds of in use were also trained or screened on" in leaked.sentence
     screened = check_evaluation({"in use": trials(12, 0)}, frozenset({900, 901}), frozenset({901, 902}))
-    assert screened.cause is Cause.EVALUATION
+    assert screened.cause is causes.EVALUATION
     assert "1 seeds of the screen were also trained on" in screened.sentence
 
 
@@ -160,7 +161,7 @@ MODES = ["latest", "whole_chunk", "receding(5)", "receding(3, lead=2)", "ensembl
 def test_trials_executed_as_declared_are_ok_in_every_mode(mode: str) -> None:
     logs = [episode(expected_ages(build(mode), steps, 6, CHUNK)) for steps in (1, 13, 40)]
     found = executed(logs, mode)
-    assert (found.verdict, found.cause, found.n, found.value) == (Verdict.OK, Cause.NONE, 3, 0.0)
+    assert (found.verdict, found.cause, found.n, found.value) == (Verdict.OK, causes.NONE, 3, 0.0)
 
 
 def test_the_expected_ages_are_those_of_the_definition() -> None:
@@ -175,7 +176,7 @@ def test_the_expected_ages_are_those_of_the_definition() -> None:
 @pytest.mark.parametrize(("ran", "declared"), [(a, b) for a in MODES for b in MODES if a != b])
 def test_another_executor_than_the_declared_one_is_broken(ran: str, declared: str) -> None:
     found = executed([episode(expected_ages(build(ran), 40, 6, CHUNK))] * 3, declared)
-    assert (found.verdict, found.cause, found.value) == (Verdict.BROKEN, Cause.EXECUTION, 3.0)
+    assert (found.verdict, found.cause, found.value) == (Verdict.BROKEN, causes.EXECUTION, 3.0)
     assert "3 of 3 trials" in found.sentence
 
 
@@ -188,13 +189,13 @@ def test_a_queue_that_is_not_reset_between_trials_is_broken(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_observation_one_step_old_is_broken(mode: str) -> None:
-    assert executed([episode(expected_ages(build(mode), 30, 6, CHUNK) + 1.0)], mode).cause is Cause.EXECUTION
+    assert executed([episode(expected_ages(build(mode), 30, 6, CHUNK) + 1.0)], mode).cause is causes.EXECUTION
 
 
 def test_commands_at_the_limits_in_many_steps_are_broken_and_in_a_few_are_not() -> None:
     ages = expected_ages(build("receding(5)"), 40, 6, CHUNK)
     many = executed([episode(ages, clipped=0.5)] * 4, "receding(5)")
-    assert (many.verdict, many.cause) == (Verdict.BROKEN, Cause.EXECUTION)
+    assert (many.verdict, many.cause) == (Verdict.BROKEN, causes.EXECUTION)
     assert "50% of all commands were clipped" in many.sentence
     few = executed([episode(ages, clipped=0.1)] * 4, "receding(5)")
     assert few.verdict is Verdict.OK
@@ -224,7 +225,7 @@ def judged(
 
 def test_failures_only_outside_the_training_ranges_are_narrow_data() -> None:
     found = judged((23, 24), (6, 18))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.NARROW_DATA)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.NARROW_DATA)
     assert found.numbers["outside_failures"] == [OUTSIDE] * 12
     assert found.value == pytest.approx(6 / 18 - 23 / 24)
     assert "exact p" in found.sentence
@@ -232,19 +233,19 @@ def test_failures_only_outside_the_training_ranges_are_narrow_data() -> None:
 
 def test_a_drop_outside_that_few_trials_cannot_show_names_how_many_would() -> None:
     found = judged((7, 8), (2, 4))
-    assert (found.verdict, found.cause) == (Verdict.CANNOT_TELL, Cause.NONE)
+    assert (found.verdict, found.cause) == (Verdict.CANNOT_TELL, causes.NONE)
     assert found.more_trials is not None
     assert found.more_trials > 4
 
 
 def test_the_same_rate_inside_outside_and_in_the_screen_is_ok() -> None:
     found = judged((23, 24), (17, 18))
-    assert (found.verdict, found.cause) == (Verdict.OK, Cause.NONE)
+    assert (found.verdict, found.cause) == (Verdict.OK, causes.NONE)
 
 
 def test_worse_than_the_screen_everywhere_is_a_weak_policy_and_not_narrow_data() -> None:
     found = judged((10, 20), (9, 20))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.POLICY)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.POLICY)
 
 
 def test_better_outside_than_inside_is_no_narrow_data() -> None:
@@ -288,8 +289,8 @@ def test_narrow_data_is_named_only_when_the_exact_test_says_so_and_nothing_crash
     a: int, b: int, c: int, d: int, e: int, f: int
 ) -> None:
     found = judged((a, a + b), (c, c + d), (e, e + f))
-    assert (found.verdict is Verdict.BROKEN) == (found.cause is not Cause.NONE)
-    if found.cause is Cause.NARROW_DATA:
+    assert (found.verdict is Verdict.BROKEN) == (found.cause is not causes.NONE)
+    if found.cause is causes.NARROW_DATA:
         p_value = exact_independence(c, c + d, a, a + b).p_value
         assert p_value is not None
         assert p_value < SIGNIFICANT
@@ -305,7 +306,7 @@ def test_the_policy_check_names_narrow_data_on_equal_rates_no_more_often_than_it
     fired = 0
     for _ in range(60):
         inside, outside = int(rng.binomial(24, 0.8)), int(rng.binomial(18, 0.8))
-        fired += judged((inside, 24), (outside, 18), (80, 100)).cause is Cause.NARROW_DATA
+        fired += judged((inside, 24), (outside, 18), (80, 100)).cause is causes.NARROW_DATA
     assert fired / 60 <= SIGNIFICANT + 0.04
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from arm_fixtures import condition
+from simgap import causes
 from simgap.checks.plant.servos import DELAY_LIMIT_STEPS, STIFFNESS_LIMIT, check_plant
 from simgap.checks.replay import open_loop as module
 from simgap.checks.replay.open_loop import SCALE_LIMIT, check_replay, motions_of, usable_replays
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import decide
 from simgap.envs.arm.pick import ArmPickEnv
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.response import Motion
 from simgap.provenance import canonical_json
 from simgap.teachers import make_teacher
@@ -107,11 +108,11 @@ def test_everyday_tolerances_and_encoder_noise_fire_neither_check(bench: Bench, 
     replay, plant = bench.replay(robot), bench.plant(robot)
     assert (replay.verdict, replay.cause, replay.numbers["broken"], replay.numbers["also_off"]) == (
         Verdict.OK,
-        Cause.NONE,
+        causes.NONE,
         {},
         [],
     )
-    assert (plant.verdict, plant.cause, plant.value) == (Verdict.OK, Cause.NONE, 0.0)
+    assert (plant.verdict, plant.cause, plant.value) == (Verdict.OK, causes.NONE, 0.0)
     assert replay.assumes == plant.assumes == ("engine=mujoco",)
 
 
@@ -119,14 +120,14 @@ def test_everyday_tolerances_and_encoder_noise_fire_neither_check(bench: Bench, 
 def test_a_turned_sign_is_named_with_its_joint_and_interval(bench: Bench, joint: str) -> None:
     robot = bench.robot(joint=joint, multiplier=-1.0)
     found = bench.replay(robot)
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.ACTION_SIGN)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.ACTION_SIGN)
     assert list(found.numbers["broken"]) == [f"{joint}.pos"]
     assert found.value == pytest.approx(-1.0, abs=0.1)
     low, high = found.numbers["intervals_95"][f"{joint}.pos"]
     assert low - 0.05 <= -1.0 <= high + 0.05
     assert high < 0
     assert f"{joint}.pos moves against its command" in found.sentence
-    assert decide([bench.plant(robot), found]).cause is Cause.ACTION_SIGN, "replay comes before plant"
+    assert decide([bench.plant(robot), found]).cause is causes.ACTION_SIGN, "replay comes before plant"
 
 
 @pytest.mark.parametrize("multiplier", [0.6, 1.4])  # at 1.5 the wrist spends most of a grasp at its stop
@@ -135,7 +136,7 @@ def test_a_wrong_scale_is_named_with_its_joint_and_an_interval_that_excludes_one
     bench: Bench, joint: str, multiplier: float
 ) -> None:
     found = bench.replay(bench.robot(joint=joint, multiplier=multiplier))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.ACTION_SCALE)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.ACTION_SCALE)
     assert list(found.numbers["broken"]) == [f"{joint}.pos"]
     assert found.value == pytest.approx(multiplier, rel=0.1)
     low, high = found.numbers["intervals_95"][f"{joint}.pos"]
@@ -153,7 +154,7 @@ def test_a_joint_that_does_not_follow_at_all_is_neither_a_sign_nor_a_scale(
     bench: Bench, noise: float
 ) -> None:
     found = bench.replay(bench.robot(joint="elbow_flex", multiplier=0.0, noise=noise))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.JOINT_DEAD)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.JOINT_DEAD)
     assert found.numbers["broken"] == {}, "nothing can be divided by a multiplier of zero"
     assert "elbow_flex.pos" in found.sentence
 
@@ -191,7 +192,7 @@ def test_fewer_than_three_replays_cannot_tell_and_name_how_many_would(bench: Ben
     for found in (bench.replay(robot), bench.plant(robot)):
         assert (found.verdict, found.cause, found.n, found.more_trials) == (
             Verdict.CANNOT_TELL,
-            Cause.NONE,
+            causes.NONE,
             replays,
             3 - replays,
         )
@@ -200,7 +201,8 @@ def test_fewer_than_three_replays_cannot_tell_and_name_how_many_would(bench: Ben
 
 def test_three_replays_are_enough_to_name_a_sign(bench: Bench) -> None:
     assert (
-        bench.replay(bench.robot(joint="shoulder_pan", multiplier=-1.0, replays=3)).cause is Cause.ACTION_SIGN
+        bench.replay(bench.robot(joint="shoulder_pan", multiplier=-1.0, replays=3)).cause
+        is causes.ACTION_SIGN
     )
 
 
@@ -208,7 +210,7 @@ def test_three_replays_are_enough_to_name_a_sign(bench: Bench) -> None:
 def test_a_delay_is_found_to_the_step_and_leaves_replay_whole(bench: Bench, delay: int) -> None:
     robot = bench.robot(action_latency_steps=float(delay))
     plant, replay = bench.plant(robot), bench.replay(robot)
-    assert (plant.verdict, plant.cause, plant.value) == (Verdict.BROKEN, Cause.ACTION_LATENCY, float(delay))
+    assert (plant.verdict, plant.cause, plant.value) == (Verdict.BROKEN, causes.ACTION_LATENCY, float(delay))
     assert plant.numbers["extra_delay_s"] == pytest.approx(delay / bench.spec.rate_hz)
     assert replay.verdict is Verdict.OK
     assert decide([replay, plant]).family is Family.PLANT
@@ -225,7 +227,7 @@ def test_a_step_of_jitter_is_no_broken_plant(bench: Bench, delay: int) -> None:
 def test_a_weak_servo_is_named_by_the_plant_check_alone(bench: Bench) -> None:
     robot = bench.robot(actuator_gain=0.6)
     found = bench.plant(robot)
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PLANT_GAIN)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.PLANT_GAIN)
     ratio = float(np.median(list(found.numbers["stiffness_ratios"].values())))
     assert ratio == pytest.approx(0.63, abs=0.06)
     assert abs(ratio - 1.0) > STIFFNESS_LIMIT

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from arm_fixtures import condition
+from simgap import causes
 from simgap.checks.pixels import pose_and_light as module
 from simgap.checks.pixels.pose_and_light import (
     LIGHT_FACTORS,
@@ -20,7 +21,7 @@ from simgap.checks.pixels.pose_and_light import (
 )
 from simgap.envs.arm.factors import PLACEMENT_FACTORS
 from simgap.envs.arm.pick import ArmPickEnv
-from simgap.findings import Cause, CheckResult, Verdict
+from simgap.findings import CheckResult, Verdict
 from simgap.measures import fits as fit_pixels
 from simgap.measures.fits import PixelFit, Still
 from simgap.provenance import canonical_json
@@ -90,7 +91,7 @@ def test_the_same_pictures_with_sensor_noise_are_ok_on_both_cameras(env: ArmPick
     found = check_pixels(env, stills(env, cameras=("front", "wrist"), count=4), assumes=("renderer=x",))
     assert (found.verdict, found.cause, found.n, found.assumes) == (
         Verdict.OK,
-        Cause.NONE,
+        causes.NONE,
         4,
         ("renderer=x",),
     )
@@ -111,7 +112,7 @@ def test_everyday_tolerances_of_camera_and_light_are_ok(env: ArmPickEnv) -> None
 
 def test_a_camera_that_moved_is_named_and_its_pose_is_fitted(env: ArmPickEnv) -> None:
     found = check_pixels(env, stills(env, cameras=("front", "wrist"), **CAMERA))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.CAMERA_SHIFT)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.CAMERA_SHIFT)
     light, pose = explained(found)
     assert pose > 0.8
     assert pose > light + 0.3
@@ -123,7 +124,7 @@ def test_a_camera_that_moved_is_named_and_its_pose_is_fitted(env: ArmPickEnv) ->
 def test_another_light_is_named_with_one_light_for_both_cameras(env: ArmPickEnv) -> None:
     pictures = stills(env, cameras=("front", "wrist"), **LIGHT)
     found = check_pixels(env, pictures)
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.LIGHT_COLOUR)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.LIGHT_COLOUR)
     light, pose = explained(found)
     assert light > 0.9
     assert light > pose + 0.3
@@ -164,7 +165,7 @@ def test_a_foreign_object_in_view_is_neither_camera_nor_light(
     env: ArmPickEnv, paint: Callable[[Frame], None]
 ) -> None:
     found = check_pixels(env, stills(env, paint=paint))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER)
     assert max(explained(found)) < module.EXPLAINED
     assert found.numbers["fitted"] == {}
 
@@ -195,7 +196,7 @@ def test_pixels_in_another_order_are_named_and_never_called_another_pose(
     env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str
 ) -> None:
     found = check_pixels(env, stills(env, cameras=(camera,), paint=paint))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER)
     assert f"{camera} picture is " in found.sentence
     assert words in found.sentence
     assert words in found.numbers[camera]["rearranged"]
@@ -219,7 +220,7 @@ def test_pixels_in_another_order_under_another_light_are_named_and_no_wrong_ligh
     env: ArmPickEnv, camera: str, paint: Callable[[Frame], None], words: str, factors: dict[str, float]
 ) -> None:
     found = check_pixels(env, stills(env, cameras=(camera,), paint=paint, **factors))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER)
     assert words in found.numbers[camera]["rearranged"]
     assert "under other light" in found.sentence
     assert found.numbers["fitted"] == {}
@@ -231,7 +232,7 @@ def test_a_mirror_before_a_camera_that_turned_right_is_not_called_one_that_turne
 ) -> None:
     monkeypatch.setattr(module, "fit_group", fit_pixels.fit_group)
     found = check_pixels(env, stills(env, paint=_mirrored, count=2, front_camera_yaw_deg=8.0))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER), found.sentence
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER), found.sentence
     assert "mirrored left to right" in found.sentence
     assert "under another camera pose" in found.sentence
     assert found.numbers["front"]["pose"]["values"]["front_camera_yaw_deg"] == pytest.approx(8.0, abs=2.0)
@@ -249,7 +250,7 @@ def test_without_stills_the_check_is_not_run_and_says_so(
     env: ArmPickEnv, pictures: dict[str, list[Still]]
 ) -> None:
     found = check_pixels(env, pictures)
-    assert (found.verdict, found.cause, found.value, found.n) == (Verdict.NOT_RUN, Cause.NONE, None, None)
+    assert (found.verdict, found.cause, found.value, found.n) == (Verdict.NOT_RUN, causes.NONE, None, None)
 
 
 @pytest.mark.parametrize("difference", [0.0, 2.5, 6.0])

@@ -12,28 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgap.diagnosis import REMEDIES, Diagnosis, decide
-from simgap.findings import Cause, CheckResult, Family, Verdict
-from simgap.loop.naming import NAMES
+from simgap import causes
+from simgap.causes import Cause
+from simgap.diagnosis import Diagnosis, decide
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.loop.words import next_command
 from simgap.provenance import canonical_json
 
 ORDER = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")
 CAUSES = {
-    Family.EVALUATION: Cause.EVALUATION,
-    Family.DATA: Cause.DATA,
-    Family.PIXELS: Cause.CAMERA_SHIFT,
-    Family.REPLAY: Cause.ACTION_SIGN,
-    Family.EXECUTION: Cause.EXECUTION,
-    Family.PLANT: Cause.ACTION_LATENCY,
-    Family.POLICY: Cause.NARROW_DATA,
+    Family.EVALUATION: causes.EVALUATION,
+    Family.DATA: causes.DATA,
+    Family.PIXELS: causes.CAMERA_SHIFT,
+    Family.REPLAY: causes.ACTION_SIGN,
+    Family.EXECUTION: causes.EXECUTION,
+    Family.PLANT: causes.ACTION_LATENCY,
+    Family.POLICY: causes.NARROW_DATA,
 }
 
 
 def check(
     family: Family, verdict: Verdict = Verdict.OK, *, cause: Cause | None = None, more: int | None = None
 ) -> CheckResult:
-    blamed = (cause or CAUSES[family]) if verdict is Verdict.BROKEN else Cause.NONE
+    blamed = (cause or CAUSES[family]) if verdict is Verdict.BROKEN else causes.NONE
     return CheckResult(
         family=family,
         name=f"{family} check",
@@ -65,7 +66,7 @@ def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come
         found = decide(order)
         assert (found.family, found.cause) == (early, CAUSES[early])
         assert found.parameters == {"of": str(early)}
-        assert found.remedy == REMEDIES[CAUSES[early]]
+        assert found.remedy == CAUSES[early].remedy
         assert [c.family for c in found.checks] == list(Family)
 
 
@@ -81,11 +82,11 @@ def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_te
         assert (found.cause, found.family, found.more_trials) == (CAUSES[first], first, None)
     elif Verdict.CANNOT_TELL in given_verdicts:
         first = list(Family)[given_verdicts.index(Verdict.CANNOT_TELL)]
-        assert (found.cause, found.family, found.more_trials) == (Cause.UNKNOWN, None, 3)
+        assert (found.cause, found.family, found.more_trials) == (causes.UNKNOWN, None, 3)
         assert found.sentence.startswith("Cannot tell yet.")
         assert f"{first} is cannot tell" in found.sentence
     else:
-        assert (found.cause, found.family) == (Cause.NONE, None)
+        assert (found.cause, found.family) == (causes.NONE, None)
 
 
 def test_the_trials_asked_for_are_those_of_the_check_that_is_quoted() -> None:
@@ -101,20 +102,20 @@ def test_the_trials_asked_for_are_those_of_the_check_that_is_quoted() -> None:
 
 @pytest.mark.parametrize("family", [f for f in Family if f is not Family.POLICY])
 def test_a_weak_policy_is_not_blamed_while_an_earlier_check_cannot_tell(family: Family) -> None:
-    weak = check(Family.POLICY, Verdict.BROKEN, cause=Cause.POLICY)
+    weak = check(Family.POLICY, Verdict.BROKEN, cause=causes.POLICY)
     others = [check(f) for f in Family if f not in (family, Family.POLICY)]
     found = decide([*others, check(family, Verdict.CANNOT_TELL, more=4), weak])
-    assert (found.cause, found.more_trials) == (Cause.UNKNOWN, 4)
-    assert decide([*others, check(family), weak]).cause is Cause.POLICY
-    narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
-    assert decide([*others, check(family, Verdict.CANNOT_TELL), narrow]).cause is Cause.NARROW_DATA, (
+    assert (found.cause, found.more_trials) == (causes.UNKNOWN, 4)
+    assert decide([*others, check(family), weak]).cause is causes.POLICY
+    narrow = check(Family.POLICY, Verdict.BROKEN, cause=causes.NARROW_DATA)
+    assert decide([*others, check(family, Verdict.CANNOT_TELL), narrow]).cause is causes.NARROW_DATA, (
         "inside against outside needs no exclusion"
     )
 
 
 def test_what_was_not_run_is_named_when_nothing_broken_was_found() -> None:
     found = decide(checks(pixels=Verdict.NOT_RUN, execution=Verdict.NOT_RUN))
-    assert found.cause is Cause.NONE
+    assert found.cause is causes.NONE
     assert "Not looked at: pixels, execution." in found.sentence
     assert "Not looked at" not in decide(checks()).sentence
 
@@ -135,24 +136,24 @@ def test_a_diagnosis_survives_json(given_verdicts: list[Verdict]) -> None:
     )
 
 
-@pytest.mark.parametrize("cause", list(Cause))
+@pytest.mark.parametrize("cause", list(causes.TABLE.values()))
 def test_every_cause_has_a_remedy_and_every_known_one_a_name(cause: Cause) -> None:
-    assert REMEDIES[cause].endswith(".")
-    assert (cause in NAMES) == (cause is not Cause.UNKNOWN)
+    assert cause.remedy.endswith(".")
+    assert bool(cause.words) == (cause is not causes.UNKNOWN)
 
 
 @pytest.mark.parametrize("family", [f for f in Family if f is not Family.POLICY])
 def test_where_something_else_is_broken_the_policy_is_not_called_weak(family: Family) -> None:
-    weak = check(Family.POLICY, Verdict.BROKEN, cause=Cause.POLICY)
+    weak = check(Family.POLICY, Verdict.BROKEN, cause=causes.POLICY)
     found = decide([weak, check(family, Verdict.BROKEN)])
     judged = next(c for c in found.checks if c.family is Family.POLICY)
     assert found.family is family
-    assert (judged.verdict, judged.cause) == (Verdict.CANNOT_TELL, Cause.NONE)
+    assert (judged.verdict, judged.cause) == (Verdict.CANNOT_TELL, causes.NONE)
     assert str(family) in judged.sentence
 
 
 def test_a_narrow_training_set_stays_a_finding_beside_another() -> None:
-    narrow = check(Family.POLICY, Verdict.BROKEN, cause=Cause.NARROW_DATA)
+    narrow = check(Family.POLICY, Verdict.BROKEN, cause=causes.NARROW_DATA)
     found = decide([narrow, check(Family.PLANT, Verdict.BROKEN)])
     assert next(c for c in found.checks if c.family is Family.POLICY) == narrow
 

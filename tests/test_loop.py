@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from canary import MAKER, Canary
+from simgap import causes
 from simgap.cli import main
 from simgap.diagnosis import Diagnosis, diagnose
 from simgap.envs import make_env
@@ -23,7 +24,6 @@ from simgap.envs.factors import FactorRanges
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
-from simgap.findings import Cause
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop import TurnResult, TurnSpec, run_turns
 from simgap.loop.recorded import require_recorded
@@ -33,7 +33,7 @@ from simgap.loop.spec import Progress, SilentReporter
 from simgap.loop.store import evidence_of, load_run
 from simgap.loop.turn import exit_code
 from simgap.loop.words import verdict_sentence
-from simgap.mutants.gaps import Gap, GapKind, draw_gap, seal_of
+from simgap.mutants.gaps import Gap, draw_gap, seal_of
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import canonical_json, content_hash, file_hash
 from simgap.report import write_report
@@ -169,10 +169,10 @@ def test_the_sign_is_diagnosed_from_replays_before_the_seal_is_opened_and_they_a
 ) -> None:
     assert result.diagnosis is not None
     assert result.gap is not None
-    assert (result.diagnosis.cause, result.gap.kind) == (Cause.ACTION_SIGN, GapKind.ACTION_SIGN)
+    assert (result.diagnosis.cause, result.gap.kind) == (causes.ACTION_SIGN, causes.ACTION_SIGN)
     assert list(result.diagnosis.parameters["broken"]) == [f"{result.gap.joint}.pos"]
     assert result.diagnosis_agrees is True
-    assert result.gap == draw_gap(SPEC.seed, GapKind.ACTION_SIGN, make_env(SPEC.env, render=False))
+    assert result.gap == draw_gap(SPEC.seed, causes.ACTION_SIGN, make_env(SPEC.env, render=False))
     assert result.seal == seal_of(result.gap, SPEC.seed)
 
 
@@ -684,17 +684,17 @@ def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_tur
     assert exit_code(helped) == 0
     assert result.diagnosis is not None
     missed = dataclasses.replace(
-        helped, diagnosis=dataclasses.replace(result.diagnosis, cause=Cause.PLANT_GAIN)
+        helped, diagnosis=dataclasses.replace(result.diagnosis, cause=causes.PLANT_GAIN)
     )
     assert exit_code(missed) == 1
     assert exit_code(dataclasses.replace(helped, paired=None)) == 1, (
         "a second turn that failed its own screen"
     )
-    nothing = dataclasses.replace(result.diagnosis, cause=Cause.NONE)
+    nothing = dataclasses.replace(result.diagnosis, cause=causes.NONE)
     assert (
         exit_code(
             dataclasses.replace(
-                result, diagnosis=nothing, gap=Gap(kind=GapKind.NONE), second=None, paired=None
+                result, diagnosis=nothing, gap=Gap(kind=causes.NONE), second=None, paired=None
             )
         )
         == 0
@@ -743,7 +743,7 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
 
     monkeypatch.setattr("simgap.loop.stages.screen", short)
     # later, and the teacher solves one in ten
-    late = Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": 2.0})
+    late = Gap(kind=causes.ACTION_LATENCY, factors={"action_latency_steps": 2.0})
     monkeypatch.setattr("simgap.robots.surrogate_process.draw_gap", lambda seed, kind, env: late)
     run = run_turns(
         dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0
@@ -751,7 +751,7 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
     assert run.diagnosis is not None
     assert run.plan is not None
     assert run.second is not None
-    assert (run.diagnosis.cause, run.diagnosis_agrees) == (Cause.ACTION_LATENCY, True)
+    assert (run.diagnosis.cause, run.diagnosis_agrees) == (causes.ACTION_LATENCY, True)
     assert run.diagnosis.parameters["extra_delay_steps"] == 2
     assert run.plan.kind == "episodes"
     assert len(run.second.datasets) == 2
@@ -771,5 +771,5 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
 def test_the_whole_run_on_the_sealed_process_gives_the_same_diagnosis(tmp_path: Path) -> None:
     run = run_turns(SPEC, tmp_path / "run", tmp_path / "cache", SilentReporter(), workers=2)
     assert run.diagnosis is not None
-    assert run.diagnosis.cause is Cause.ACTION_SIGN
+    assert run.diagnosis.cause is causes.ACTION_SIGN
     assert run.diagnosis_agrees is True

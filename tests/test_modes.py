@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simgap import causes
 from simgap.errors import UsageError
-from simgap.findings import Cause, Verdict
+from simgap.findings import Verdict
 from simgap.measures.modes import PHASES, Ways, axis_of, blend_index, census, check_modes, phases
 
 KNOWN = ("left", "right")
@@ -82,7 +83,7 @@ def test_a_policy_that_keeps_both_ways_is_quiet_nearly_always() -> None:
 def test_averaged_ways_are_found_and_called_so() -> None:
     rng = np.random.default_rng(6)
     found = check(seen(rng.normal(0, 0.15, 40).tolist(), 7, 3))
-    assert (found.verdict, found.cause) == (Verdict.BROKEN, Cause.POLICY)
+    assert (found.verdict, found.cause) == (Verdict.BROKEN, causes.POLICY)
     assert "blend" in found.numbers["signs"]
     assert "averages" in found.sentence
     assert found.numbers["blend_index"]["policy"] > 0.9

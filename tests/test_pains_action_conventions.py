@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from simgap import causes
 from simgap.checks.data.dataset import DataReport, Severity, check_data
 from simgap.checks.replay import open_loop as replay
 from simgap.checks.replay.convention import check_convention
@@ -22,7 +23,7 @@ from simgap.checks.replay.open_loop import check_replay
 from simgap.conventions import SO101_JOINTS, CalibratedRange, Conversion, Dimension, Unit, VectorSpec
 from simgap.episodes.formats.layout import data_path
 from simgap.errors import DataError, UsageError
-from simgap.findings import Cause, CheckResult, Verdict
+from simgap.findings import CheckResult, Verdict
 from simgap.measures.gripper import agreement
 from simgap.measures.rotation import check_rotation, turn
 from simgap.provenance import canonical_json
@@ -112,7 +113,7 @@ def test_two_logs_that_mean_the_same_are_not_accused() -> None:
     labels = motions()
     for outputs in (labels, moved(labels, lambda v: v, noise=1.0), moved(labels, lambda v: 1.01 * v + 0.3)):
         result = check_convention(labels, outputs, SPEC)
-        assert (result.verdict, result.cause, faults(result)) == (Verdict.OK, Cause.NONE, {})
+        assert (result.verdict, result.cause, faults(result)) == (Verdict.OK, causes.NONE, {})
     canonical_json(result.to_json())
 
 
@@ -170,7 +171,7 @@ def test_a_policy_that_shrinks_towards_the_mean_is_not_accused_of_a_unit(r2: flo
         for v in labels
     ]
     result = check_convention(labels, outputs, SPEC)
-    assert (result.cause, faults(result)) == (Cause.NONE, {})
+    assert (result.cause, faults(result)) == (causes.NONE, {})
 
 
 # --- units: public report: huggingface/lerobot#1259, openvinotoolkit/physicalai#288 ------------------------------------
@@ -184,7 +185,7 @@ def _radians(v: Array) -> Array:
 def test_radians_for_degrees_fail_the_arm_with_57_3_and_pass_the_gripper(tmp_path: Path) -> None:
     labels = motions()
     result = check_convention(labels, moved(labels, _radians), SPEC)
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_CONVENTION)
     assert faults(result) == {n: ["unit"] for n in NAMES[:5]}
     for name in NAMES[:5]:
         assert 1 / joint(result, name)["slope"] == pytest.approx(57.2958, rel=1e-3)
@@ -257,7 +258,7 @@ def replayed(robot: list[Any], simulator: list[Any], spec: VectorSpec = SPEC) ->
 def test_a_replay_read_in_radians_is_a_wrong_unit_and_no_dead_joint() -> None:
     factor = np.array([np.pi / 180] * 5 + [1.0])
     result = replayed(*driven(factor))
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_SCALE)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_SCALE)
     assert {n for n, m in result.numbers["multipliers"].items() if abs(1 / m - 57.3) < 3} == set(NAMES[:5])
     assert len(result.numbers["also_off"]) == 4
     assert "radians for degrees" in result.sentence
@@ -269,7 +270,7 @@ def test_a_replay_whose_commands_are_radians_can_be_told_too() -> None:
         [(np.deg2rad(a), np.deg2rad(s)) for a, s in side] for side in driven(np.array([1, -1, 1, 1, 1, 1.0]))
     )
     result = replayed(robot, simulator, spec_of(unit=Unit.RAD, span=np.pi))
-    assert (result.cause, list(result.numbers["broken"])) == (Cause.ACTION_SIGN, ["shoulder_lift.pos"])
+    assert (result.cause, list(result.numbers["broken"])) == (causes.ACTION_SIGN, ["shoulder_lift.pos"])
 
 
 # --- zeros and signs: public report: huggingface/lerobot PR#1207, TheRobotStudio/SO-ARM100#94, strands-labs/robots PR#737 --
@@ -322,7 +323,7 @@ def test_degrees_from_the_middle_of_the_range_are_offsets_and_a_share_out_of_ran
 
 def test_a_zero_that_moved_on_the_robot_is_found_by_a_replay() -> None:
     result = replayed(*driven(np.ones(6), offset=np.array([0, 0, 44.0, 0, 0, 0])))
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_CONVENTION)
     assert result.numbers["offsets"]["elbow_flex.pos"] == pytest.approx(44.0, abs=0.5)
     assert "elbow_flex.pos" in result.sentence
 
@@ -348,7 +349,7 @@ def test_gripper_events_compared_with_a_held_state_are_a_convention_and_no_bad_p
     result = check_convention([np.stack([path, label], axis=1)], [np.stack([path, predicted], axis=1)], spec)
     assert (result.verdict, result.cause, faults(result)) == (
         Verdict.BROKEN,
-        Cause.ACTION_CONVENTION,
+        causes.ACTION_CONVENTION,
         {"gripper.pos": ["events"]},
     )
     assert "no fault of a policy" in result.sentence
@@ -404,7 +405,7 @@ def test_the_error_of_a_mixed_up_rotation_grows_with_the_turn_and_its_cause_is_n
     result = check_rotation(sent, turn(sent, "xyz").as_rotvec())
     assert (result.verdict, result.cause, result.numbers["best"]) == (
         Verdict.BROKEN,
-        Cause.ACTION_CONVENTION,
+        causes.ACTION_CONVENTION,
         "xyz",
     )
     assert result.numbers["grows_with_turn"] > 0.5
@@ -423,7 +424,7 @@ def test_steps_given_where_positions_are_expected_are_said_to_be_steps() -> None
     paths = motions(length=151)
     labels, steps = [p[1:] for p in paths], [np.diff(p, axis=0) for p in paths]
     result = check_convention(labels, steps, SPEC)
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_CONVENTION)
     for name in NAMES[:5]:
         assert joint(result, name)["faults"] == ["steps for positions"]
         assert joint(result, name)["summed_correlation"] > 0.99
@@ -447,7 +448,7 @@ def test_joints_sorted_by_kind_for_joints_sorted_by_leg_are_returned_as_the_perm
     result = check_convention(
         sent, late(moved(sent, lambda v: v[:, order], noise=0.2), 3), spec, longest_lag=6
     )
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_CONVENTION)
     assert result.numbers["order"] == list(BY_KIND)
     assert [joint(result, n)["slope"] for n in BY_LEG] == pytest.approx([1.0] * 12, abs=0.02)
     assert result.numbers["lag_frames"] == 3
@@ -464,7 +465,7 @@ def test_signs_are_told_together_with_the_order() -> None:
 
 def test_a_replay_with_joints_in_another_order_names_the_order() -> None:
     result = replayed(*driven(np.ones(6), order=[0, 2, 3, 1, 4, 5]))
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_CONVENTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_CONVENTION)
     assert result.numbers["order"] == [
         "shoulder_pan.pos",
         "elbow_flex.pos",

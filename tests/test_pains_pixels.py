@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.checks.data.clock import repeats as data_repeats
 from simgap.checks.data.dataset import DataReport, check_data
 from simgap.checks.deployment.preflight import (
@@ -36,7 +38,7 @@ from simgap.checks.policy.behaviour import (
 )
 from simgap.conventions import VectorSpec
 from simgap.envs.arm.pick import ArmPickEnv
-from simgap.findings import Cause, CheckResult, Verdict
+from simgap.findings import CheckResult, Verdict
 from simgap.training.synthetic import ACTION_SPEC
 from test_data_check_planted import Recording, clean, edit_json, write
 
@@ -72,7 +74,7 @@ def test_cp01_swapped_cameras_are_told_by_the_distance_matrix_and_alike_ones_can
     wrong = check_slots({"front": live["wrist"], "wrist": live["front"]}, training)
     assert (wrong.verdict, wrong.cause, wrong.numbers["assignment"]) == (
         Verdict.BROKEN,
-        Cause.PIXELS_OTHER,
+        causes.PIXELS_OTHER,
         [1, 0],
     )
     assert "front shows wrist" in wrong.sentence
@@ -160,7 +162,7 @@ def test_cp04_high_as_trained_and_low_after_a_camera_shift_with_replay_intact_is
     result = read_evidence(
         Evidence(in_training=near, shifted=far, replay_passes=True, what_shifted="the camera")
     )
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.NARROW_DATA)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.NARROW_DATA)
     assert "camera moved" in result.sentence
     assert result.numbers["in_training_interval"][0] == pytest.approx(0.84, abs=0.005)
     assert (
@@ -437,7 +439,7 @@ def test_cp08_a_missing_centre_crop_is_measured_and_an_equal_one_passes() -> Non
 def test_cp09_a_brighter_plate_is_reported_as_a_number_of_its_own() -> None:
     plate = views(4, 5)
     result = check_light(np.clip(plate.astype(int) + 40, 0, 255).astype(np.uint8), plate)
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.LIGHT_COLOUR)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.LIGHT_COLOUR)
     assert result.value == pytest.approx(40, abs=2)
     assert check_light(views(4, 3), plate).verdict is Verdict.OK
 
@@ -496,7 +498,7 @@ def test_pb01_a_policy_that_ignores_pictures_is_over_specialised_and_not_collaps
             smallest_spread_ratio=1.0,
         )
     )
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.NARROW_DATA)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.NARROW_DATA)
     assert "does not look" in result.sentence
 
 
@@ -538,7 +540,7 @@ def test_pb03_exact_open_loop_and_a_growing_deviation_is_execution_and_not_a_lac
     result = read_evidence(
         Evidence(in_training=(1, 20), shifted=(1, 20), replay_passes=True, open_loop_ratio=0.0, gain=gain)
     )
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.EXECUTION)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.EXECUTION)
     assert "1.20 a step" in result.sentence
     assert closed_loop_gain(lambda x: 0.8 * x, np.array([0.3])) < 1.0
     unknown = read_evidence(Evidence(in_training=(1, 20), shifted=(1, 20)))
@@ -553,7 +555,7 @@ def test_pb04_one_collapsed_channel_is_named_with_its_balance() -> None:
     labels = np.column_stack([rng.normal(size=(500, 2)), np.arange(500) % 100 < 6])
     predictions = np.column_stack([labels[:, :2] + rng.normal(0, 0.05, (500, 2)), np.full(500, 0.06)])
     result = check_collapse(predictions, labels, ("x", "y", "gripper"))
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.POLICY)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.POLICY)
     assert "gripper collapsed (ratio 0.0" in result.sentence
     assert result.numbers["rare"] == {"gripper": pytest.approx(0.06)}
     assert spread_ratio(predictions, labels)[:2] == pytest.approx([1.0, 1.0], abs=0.02)
@@ -565,9 +567,9 @@ def test_pb05_flat_on_training_frames_and_flat_on_live_ones_get_two_verdicts() -
     labels = np.random.default_rng(0).normal(size=(200, 3))
     flat = np.zeros_like(labels)
     everywhere = check_frames(flat, flat, labels, labels)
-    assert (everywhere.verdict, everywhere.cause) == (Verdict.BROKEN, Cause.POLICY)
+    assert (everywhere.verdict, everywhere.cause) == (Verdict.BROKEN, causes.POLICY)
     live_only = check_frames(labels, flat, labels, labels)
-    assert (live_only.verdict, live_only.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert (live_only.verdict, live_only.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER)
     assert check_frames(labels, labels, labels, labels).verdict is Verdict.OK
 
 
@@ -587,10 +589,10 @@ def crossed(*, image: float, state: float) -> CheckResult:
 
 def test_pb07_failing_with_real_pictures_only_is_a_gap_of_pictures() -> None:
     result = crossed(image=60.0, state=0.0)
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.PIXELS_OTHER)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.PIXELS_OTHER)
     assert result.numbers["pooled"]["image"] == {"real": [0, 20], "sim": [20, 20]}
     assert crossed(image=0.0, state=0.0).verdict is Verdict.OK
-    assert crossed(image=0.0, state=30.0).cause is Cause.ACTION_CONVENTION
+    assert crossed(image=0.0, state=30.0).cause is causes.ACTION_CONVENTION
     assert crossed(image=60.0, state=30.0).verdict is not Verdict.OK
 
 
@@ -599,10 +601,10 @@ def test_pb07_failing_with_real_pictures_only_is_a_gap_of_pictures() -> None:
 ORDER: dict[str, tuple[dict[str, Any], Cause]] = {
     "a replay that fails comes first": (
         {"replay_passes": False, "smallest_spread_ratio": 0.0},
-        Cause.ACTION_CONVENTION,
+        causes.ACTION_CONVENTION,
     ),
-    "a collapsed channel": ({"replay_passes": True, "smallest_spread_ratio": 0.02}, Cause.POLICY),
-    "good open loop": ({"replay_passes": True, "open_loop_ratio": 0.05}, Cause.EXECUTION),
+    "a collapsed channel": ({"replay_passes": True, "smallest_spread_ratio": 0.02}, causes.POLICY),
+    "good open loop": ({"replay_passes": True, "open_loop_ratio": 0.05}, causes.EXECUTION),
 }
 
 

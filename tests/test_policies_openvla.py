@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from arm_fixtures import SIZE, blind
+from simgap import causes
+from simgap.causes import Cause
 from simgap.checks.deployment.action_statistics import check_action_statistics
 from simgap.cli import main
 from simgap.conventions import Dimension, Reference, Unit, VectorSpec, convert
 from simgap.errors import ConventionError, DataError, MachineError, SimgapError, UntrustedError, UsageError
-from simgap.findings import Cause, Verdict
+from simgap.findings import Verdict
 from simgap.policies.base import Asked, AskedPolicy
 from simgap.policies.bridges import KIND_NAMES, openvla_load
 from simgap.policies.bridges.open import KINDS, open_policy, read_any_card
@@ -175,25 +177,25 @@ HEALTHY = statistics([-0.03] * 6 + [0.0], [0.03] * 6 + [1.0], [True] * 6 + [Fals
 @pytest.mark.parametrize(
     ("change", "code", "verdict", "cause"),
     [
-        ({}, None, Verdict.OK, Cause.NONE),
+        ({}, None, Verdict.OK, causes.NONE),
         (
             {"low": HEALTHY.low[:6], "high": HEALTHY.high[:6], "mask": HEALTHY.mask[:6]},
             "width",
             Verdict.BROKEN,
-            Cause.ACTION_CONVENTION,
+            causes.ACTION_CONVENTION,
         ),
         (
             {"high": np.where(np.arange(7) == 3, -0.03, HEALTHY.high)},
             "constant",
             Verdict.BROKEN,
-            Cause.JOINT_DEAD,
+            causes.JOINT_DEAD,
         ),
-        ({"mask": np.ones(7, dtype=bool)}, "scaled_gripper", Verdict.CANNOT_TELL, Cause.NONE),
+        ({"mask": np.ones(7, dtype=bool)}, "scaled_gripper", Verdict.CANNOT_TELL, causes.NONE),
         (
             {"low": HEALTHY.low * 57.3, "high": HEALTHY.high * 57.3},
             "beyond_limits",
             Verdict.BROKEN,
-            Cause.ACTION_SCALE,
+            causes.ACTION_SCALE,
         ),
     ],
 )
@@ -227,7 +229,7 @@ def test_every_kind_of_policy_file_can_be_checked_and_opened() -> None:
 
 def test_a_missing_key_is_a_broken_check_and_names_the_nearest(tmp_path: Path) -> None:
     result = check_action_statistics(stored(tmp_path, bridge_orig=GOOD), "bridge", seven())
-    assert (result.verdict, result.cause) == (Verdict.BROKEN, Cause.ACTION_SCALE)
+    assert (result.verdict, result.cause) == (Verdict.BROKEN, causes.ACTION_SCALE)
     assert "bridge_orig" in result.sentence
 
 

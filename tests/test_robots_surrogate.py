@@ -17,14 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arm_fixtures import HOME, SIZE, blind, condition, wave
+from simgap import causes
+from simgap.causes import Cause
 from simgap.conventions import SO101_JOINTS
 from simgap.envs import ENVS, make_env
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS, PLACEMENT_FACTORS
 from simgap.envs.factors import FactorRanges, FactorSpace
 from simgap.errors import MachineError, SealError, TrialFault, UsageError
 from simgap.mutants.gaps import (
+    GAPS,
     Gap,
-    GapKind,
     draw_gap,
     gap_from_json,
     nonce_of,
@@ -39,7 +41,7 @@ from simgap.robots.surrogate_process import FRAME_LAG_S, OPERATOR_ERROR_M, Surro
 from simgap.robots.wire import receive, send
 from simgap.types import EvidenceKind, Outcome
 
-kinds = st.one_of(st.none(), st.sampled_from(GapKind))
+kinds = st.one_of(st.none(), st.sampled_from([row.cause for row in GAPS.values()]))
 ARM = make_env("arm-pick", image_size=SIZE, render=False)
 
 
@@ -47,21 +49,21 @@ ARM = make_env("arm-pick", image_size=SIZE, render=False)
 
 
 @given(st.integers(0, 2**62), kinds)
-def test_the_same_seed_draws_the_same_gap_and_seal(seed: int, kind: GapKind | None) -> None:
+def test_the_same_seed_draws_the_same_gap_and_seal(seed: int, kind: Cause | None) -> None:
     assert draw_gap(seed, kind, ARM) == draw_gap(seed, kind, ARM)
     assert seal_of(draw_gap(seed, kind, ARM), seed) == seal_of(draw_gap(seed, kind, ARM), seed)
 
 
 @given(st.integers(0, 2**62), kinds)
 def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(
-    seed: int, kind: GapKind | None
+    seed: int, kind: Cause | None
 ) -> None:
     gap = draw_gap(seed, kind, ARM)
     assert gap_from_json(json.loads(json.dumps(gap.to_json()))) == gap
     ARM_FACTORS.complete(gap.factors)
     assert gap.kind is (kind or gap.kind)
     assert gap.joint in ("", *SO101_JOINTS)
-    assert bool(gap.factors) + bool(gap.joint) + bool(gap.placements) == (gap.kind is not GapKind.NONE)
+    assert bool(gap.factors) + bool(gap.joint) + bool(gap.placements) == (gap.kind is not causes.NONE)
     for name, (low, high) in gap.placements.items():
         assert name in PLACEMENT_FACTORS
         assert ARM_FACTORS.factors[name].low <= low < ARM_PRESETS["nominal"].ranges[name][0]
@@ -71,21 +73,21 @@ def test_a_gap_stays_within_the_bounds_of_its_factors_and_survives_json(
 
 def test_random_draws_every_real_kind_about_equally_often_and_never_none() -> None:
     drawn = [draw_gap(seed, None, ARM).kind for seed in range(600)]
-    assert GapKind.NONE not in drawn
-    assert min(drawn.count(k) for k in GapKind if k is not GapKind.NONE) > 60
+    assert causes.NONE not in drawn
+    assert min(drawn.count(k) for k in [row.cause for row in GAPS.values()] if k is not causes.NONE) > 60
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62))
 def test_two_seeds_have_two_seals_even_for_the_same_gap(one: int, other: int) -> None:
-    gap = Gap(kind=GapKind.NONE)
+    gap = Gap(kind=causes.NONE)
     assert (seal_of(gap, one) == seal_of(gap, other)) == (one == other)
 
 
 @given(st.integers(0, 2**62))
 def test_a_seal_holds_every_field_of_the_gap(seed: int) -> None:
-    gap = draw_gap(seed, GapKind.ACTION_SCALE, ARM)
+    gap = draw_gap(seed, causes.ACTION_SCALE, ARM)
     forged = [
-        replace(gap, kind=GapKind.ACTION_SIGN),
+        replace(gap, kind=causes.ACTION_SIGN),
         replace(gap, joint="gripper"),
         replace(gap, multiplier=gap.multiplier + 0.001),
         replace(gap, factors={"friction": 1.0}),
@@ -96,7 +98,7 @@ def test_a_seal_holds_every_field_of_the_gap(seed: int) -> None:
 
 def test_an_unknown_gap_is_refused_with_the_nearest() -> None:
     assert parse_gap("random") is None
-    assert parse_gap("action_sign") is GapKind.ACTION_SIGN
+    assert parse_gap("action_sign") is causes.ACTION_SIGN
     with pytest.raises(UsageError, match="action_sign"):
         parse_gap("action_sing")
 
@@ -129,7 +131,7 @@ def drive(
 @pytest.mark.parametrize("joint", SO101_JOINTS[:5])
 def test_a_sign_gap_mirrors_its_joint_and_no_other(joint: str) -> None:
     index = SO101_JOINTS.index(joint)
-    turned = world(Gap(kind=GapKind.ACTION_SIGN, joint=joint, multiplier=-1.0))
+    turned = world(Gap(kind=causes.ACTION_SIGN, joint=joint, multiplier=-1.0))
     actions = wave(10)
     mirrored = actions.copy()
     mirrored[:, index] *= -1
@@ -143,7 +145,7 @@ def test_a_sign_gap_mirrors_its_joint_and_no_other(joint: str) -> None:
 
 
 def test_a_scale_gap_scales_the_command_of_its_joint() -> None:
-    scaled = world(Gap(kind=GapKind.ACTION_SCALE, joint="elbow_flex", multiplier=0.7))
+    scaled = world(Gap(kind=causes.ACTION_SCALE, joint="elbow_flex", multiplier=0.7))
     actions = wave(10)
     smaller = actions.copy()
     smaller[:, 2] *= 0.7
@@ -152,14 +154,14 @@ def test_a_scale_gap_scales_the_command_of_its_joint() -> None:
 
 @pytest.mark.parametrize("steps", [1, 5, 8])
 def test_a_latency_gap_delays_every_command_by_its_steps(steps: int) -> None:
-    late = world(Gap(kind=GapKind.ACTION_LATENCY, factors={"action_latency_steps": float(steps)}))
+    late = world(Gap(kind=causes.ACTION_LATENCY, factors={"action_latency_steps": float(steps)}))
     actions = wave(14)
     waited = np.concatenate([np.tile(HOME, (steps, 1)), actions[: len(actions) - steps]])
     np.testing.assert_allclose(drive(late, actions), drive(world("none"), waited), atol=1e-3)
 
 
 def test_what_the_driver_says_was_applied_is_the_command_and_not_what_the_gap_made_of_it() -> None:
-    turned = world(Gap(kind=GapKind.ACTION_SIGN, joint="shoulder_pan", multiplier=-1.0))
+    turned = world(Gap(kind=causes.ACTION_SIGN, joint="shoulder_pan", multiplier=-1.0))
     turned.reset(0, {})
     command = HOME + np.array([20, 0, 0, 0, 0, 0], dtype=np.float32)
     assert turned.act(command) == {"applied": command.tolist(), "clipped": False, "time_s": 0.05}
@@ -190,7 +192,7 @@ def test_without_a_gap_every_factor_lies_within_everyday_tolerances() -> None:
 def test_a_gap_of_factors_is_on_top_of_the_tolerances_and_leaves_the_rest_alone(seed: int) -> None:
     hidden = {"front_camera_yaw_deg": 6.0, "light_intensity": 0.4}
     values = []
-    for gap in (Gap(kind=GapKind.NONE), Gap(kind=GapKind.CAMERA_SHIFT, factors=hidden)):
+    for gap in (Gap(kind=causes.NONE), Gap(kind=causes.CAMERA_SHIFT, factors=hidden)):
         robot = world(gap)
         robot.reset(seed, {})
         values.append(robot.env.factors)  # type: ignore[attr-defined]
@@ -258,8 +260,8 @@ def test_the_robot_says_nothing_until_the_trial_is_over_and_then_stands_still() 
 
 
 @pytest.mark.parametrize("env", sorted(ENVS))
-@pytest.mark.parametrize("kind", GapKind)
-def test_every_env_of_ours_has_a_surrogate_with_every_kind_of_gap(env: str, kind: GapKind) -> None:
+@pytest.mark.parametrize("kind", [row.cause for row in GAPS.values()], ids=str)
+def test_every_env_of_ours_has_a_surrogate_with_every_kind_of_gap(env: str, kind: Cause) -> None:
     world = SurrogateWorld(env, 32, 3, str(kind))
     assert world.gap.kind is kind
     world.env.factor_space.complete(world.gap.factors)
@@ -279,13 +281,13 @@ def test_an_env_without_the_factors_of_a_gap_is_told_so_and_never_drawn_one() ->
         action_spec, factor_space, presets = ARM.action_spec, FactorSpace(()), {"nominal": FactorRanges({})}
 
     bare: Any = Bare()
-    assert possible_kinds(bare) == (GapKind.NONE, GapKind.ACTION_SIGN, GapKind.ACTION_SCALE)
+    assert possible_kinds(bare) == (causes.NONE, causes.ACTION_SIGN, causes.ACTION_SCALE)
     assert {draw_gap(seed, None, bare).kind for seed in range(40)} == {
-        GapKind.ACTION_SIGN,
-        GapKind.ACTION_SCALE,
+        causes.ACTION_SIGN,
+        causes.ACTION_SCALE,
     }
     with pytest.raises(UsageError, match="push cannot have gap camera_shift: it has no factors of a camera"):
-        draw_gap(0, GapKind.CAMERA_SHIFT, bare)
+        draw_gap(0, causes.CAMERA_SHIFT, bare)
 
 
 # The process
@@ -299,7 +301,7 @@ def robot() -> Iterator[SurrogateRobot]:
 
 
 def test_another_process_of_the_same_seed_has_the_seal_this_one_computes(robot: SurrogateRobot) -> None:
-    assert robot.seal == seal_of(draw_gap(11, GapKind.ACTION_SIGN, ARM), 11)
+    assert robot.seal == seal_of(draw_gap(11, causes.ACTION_SIGN, ARM), 11)
     assert robot.evidence is EvidenceKind.SURROGATE
     assert robot.stamp_fields()["seal"] == robot.seal
     assert "action_sign" not in json.dumps(robot.stamp_fields())
@@ -335,14 +337,14 @@ def test_the_seal_stays_shut_without_the_hash_of_a_diagnosis(robot: SurrogateRob
 
 
 def test_the_seal_opens_against_a_hash_and_shows_what_was_sealed(robot: SurrogateRobot) -> None:
-    assert robot.open_seal("ab" * 32) == draw_gap(11, GapKind.ACTION_SIGN, ARM)
+    assert robot.open_seal("ab" * 32) == draw_gap(11, causes.ACTION_SIGN, ARM)
 
 
 @pytest.mark.parametrize("forge", ["gap", "nonce"])
 def test_a_forged_gap_does_not_match_its_seal(
     robot: SurrogateRobot, forge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gap = draw_gap(11, GapKind.ACTION_SIGN, ARM)
+    gap = draw_gap(11, causes.ACTION_SIGN, ARM)
     shown = {
         "gap": (
             replace(gap, joint="wrist_roll" if gap.joint != "wrist_roll" else "elbow_flex")

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arm_fixtures import blind, condition, solve
+from simgap import causes
+from simgap.causes import Cause
 from simgap.checks.policy.beside_teacher import check_beside_teacher, teacher_records
 from simgap.envs import make_env
 from simgap.errors import UsageError
-from simgap.findings import Cause, Verdict
+from simgap.findings import Verdict
 from simgap.measures.motion import (
     disagreement_by_age,
     freeze_share,
@@ -200,10 +202,10 @@ TEACHER = [reach(s, chunked=False) for s in range(40)]
 @pytest.mark.parametrize(
     ("fault", "measure_name", "cause"),
     [
-        ({"freeze": 30}, "longest_freeze_s", Cause.POLICY),
-        ({"jitter": 0.01}, "log_dimensionless_jerk", Cause.POLICY),
-        ({"jump": 0.08}, "seam_jump", Cause.EXECUTION),
-        ({"detour": 0.1}, "path_ratio", Cause.POLICY),
+        ({"freeze": 30}, "longest_freeze_s", causes.POLICY),
+        ({"jitter": 0.01}, "log_dimensionless_jerk", causes.POLICY),
+        ({"jump": 0.08}, "seam_jump", causes.EXECUTION),
+        ({"detour": 0.1}, "path_ratio", causes.POLICY),
     ],
     ids=["freeze", "jerk", "seam", "detour"],
 )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from simgap import causes
+from simgap.causes import Cause, cause_of
 from simgap.checks.data.dataset import check_data
 from simgap.checks.data.report import Severity
 from simgap.checks.evaluation.trial_sets import check_evaluation
@@ -23,57 +25,13 @@ from simgap.checks.replay.open_loop import check_replay, clips_of, motions_of, u
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import Dataset, open_dataset
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.response import Motion
 from simgap.policies.bridges.open import read_any_card
 from simgap.policies.execution import parse_executor
 from simgap.provenance import assumptions, child_rng
 from simgap.rollouts.screen import ScreenReport
 from simgap.trials.batch import read_results
-
-REMEDIES: Mapping[Cause, str] = {
-    Cause.NONE: "Nothing to repair. Run more trials if you need a narrower interval.",
-    Cause.EVALUATION: (
-        "Repair the evaluation before reading any rate: repeat the void trials and use fresh seeds."
-    ),
-    Cause.DATA: "Repair the dataset and train again; every later number rests on it.",
-    Cause.CAMERA_SHIFT: (
-        "Put the camera back, or train on with episodes rendered from the fitted pose and its surroundings."
-    ),
-    Cause.LIGHT_COLOUR: (
-        "Restore the light, or train on with episodes under the fitted light and colours and their"
-        " surroundings."
-    ),
-    Cause.PIXELS_OTHER: (
-        "Look at the film strips: something in view is not in the simulator. Model it or remove it."
-    ),
-    Cause.ACTION_SIGN: (
-        "Turn the joint's sign in the robot's convention. No new data: the policy is not at fault."
-    ),
-    Cause.ACTION_SCALE: (
-        "Correct the joint's unit or range in the robot's convention. No new data: the policy is not at"
-        " fault."
-    ),
-    Cause.ACTION_CONVENTION: (
-        "Put the named map between policy and robot, or state the convention and convert. No new data: the"
-        " policy is not at fault."
-    ),
-    Cause.JOINT_DEAD: (
-        "Check the joint's wiring, power and servo id, then replay again. No new data: the policy is not at"
-        " fault."
-    ),
-    Cause.EXECUTION: (
-        "Repair the executor: reset it at each episode and index chunks from the observation's step."
-    ),
-    Cause.ACTION_LATENCY: "Shorten the delay, or train on with episodes under the measured delay.",
-    Cause.PLANT_GAIN: "Train on with episodes under the measured servo stiffness.",
-    Cause.NARROW_DATA: (
-        "Train on with episodes from the whole area in use; a share of each batch stays with the first"
-        " training set."
-    ),
-    Cause.POLICY: "Look at the failure modes; train longer or on more episodes, and screen again.",
-    Cause.UNKNOWN: "Run the trials named below, then diagnose again.",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +92,7 @@ class Diagnosis:
                     **row,
                     "family": Family(row["family"]),
                     "verdict": Verdict(row["verdict"]),
-                    "cause": Cause(row["cause"]),
+                    "cause": cause_of(row["cause"]),
                     "assumes": tuple(row["assumes"]),
                 }
             )
@@ -142,7 +100,7 @@ class Diagnosis:
         )
         family = None if data["family"] is None else Family(data["family"])
         rest = {k: data[k] for k in ("sentence", "remedy", "next_command", "more_trials", "parameters")}
-        return cls(cause=Cause(data["cause"]), family=family, checks=checks, **rest)
+        return cls(cause=cause_of(data["cause"]), family=family, checks=checks, **rest)
 
 
 def decide(checks: Sequence[CheckResult]) -> Diagnosis:
@@ -156,14 +114,14 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     for check in ordered:
         # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell
         # it is not.
-        by_exclusion = check.cause is Cause.POLICY and any(c.family is not Family.POLICY for c in unsure)
+        by_exclusion = check.cause.is_by_exclusion and any(c.family is not Family.POLICY for c in unsure)
         if check.verdict is Verdict.BROKEN and not by_exclusion:
             return Diagnosis(
                 cause=check.cause,
                 family=check.family,
                 sentence=check.sentence,
                 checks=tuple(ordered),
-                remedy=REMEDIES[check.cause],
+                remedy=check.cause.remedy,
                 parameters=check.numbers,
             )
     if unsure:
@@ -172,11 +130,11 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
             f" Run {more} more of that set." if more else ""
         )
         return Diagnosis(
-            cause=Cause.UNKNOWN,
+            cause=causes.UNKNOWN,
             family=None,
             sentence=sentence,
             checks=tuple(ordered),
-            remedy=REMEDIES[Cause.UNKNOWN],
+            remedy=causes.UNKNOWN.remedy,
             more_trials=more,
         )
     skipped = ", ".join(str(c.family) for c in ordered if c.verdict is Verdict.NOT_RUN)
@@ -184,20 +142,20 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
         f" Not looked at: {skipped}." if skipped else ""
     )
     return Diagnosis(
-        cause=Cause.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=REMEDIES[Cause.NONE]
+        cause=causes.NONE, family=None, sentence=sentence, checks=tuple(ordered), remedy=causes.NONE.remedy
     )
 
 
 def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
     """Withdraw the verdict "the policy is weak" where something else is broken: it is what is left when nothing is."""
-    broken = [c for c in ordered if c.verdict is Verdict.BROKEN and c.cause is not Cause.POLICY]
+    broken = [c for c in ordered if c.verdict is Verdict.BROKEN and not c.cause.is_by_exclusion]
     if not broken:
         return ordered
     told = f" What is broken above ({broken[0].family}) has to be repaired before the policy can be judged."
     return [
         (
-            replace(c, verdict=Verdict.CANNOT_TELL, cause=Cause.NONE, sentence=c.sentence + told)
-            if c.cause is Cause.POLICY
+            replace(c, verdict=Verdict.CANNOT_TELL, cause=causes.NONE, sentence=c.sentence + told)
+            if c.cause.is_by_exclusion
             else c
         )
         for c in ordered
@@ -281,7 +239,7 @@ def _data(path: Path) -> CheckResult:
         return CheckResult(
             **base,
             verdict=Verdict.BROKEN,
-            cause=Cause.DATA,
+            cause=causes.DATA,
             sentence=f"The training set is faulty: {'; '.join(f.sentence for f in faults[:3])}",
         )
     return CheckResult(

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from simgap import causes
+from simgap.causes import Cause, Family
+
+__all__ = ["CheckResult", "Family", "Verdict"]
+
 
 class Verdict(StrEnum):
     """What a check found."""
@@ -15,40 +20,6 @@ class Verdict(StrEnum):
     BROKEN = "broken"
     CANNOT_TELL = "cannot tell"
     NOT_RUN = "not run"
-
-
-class Family(StrEnum):
-    """What a check looks at, in the order of diagnosis: the policy is blamed last."""
-
-    EVALUATION = "evaluation"
-    DATA = "data"
-    PIXELS = "pixels"
-    REPLAY = "replay"
-    EXECUTION = "execution"
-    PLANT = "plant"
-    POLICY = "policy"
-
-
-class Cause(StrEnum):
-    """What can be named as the broken thing."""
-
-    NONE = "none"
-    EVALUATION = "evaluation_invalid"
-    DATA = "data_faulty"
-    CAMERA_SHIFT = "camera_shift"
-    LIGHT_COLOUR = "light_colour"
-    PIXELS_OTHER = "pixels_other"
-    ACTION_SIGN = "action_sign"
-    ACTION_SCALE = "action_scale"
-    ACTION_CONVENTION = "action_convention"
-    """Order, zero, reference, polarity or rotation form: what no multiplier of one joint can undo."""
-    JOINT_DEAD = "joint_dead"
-    EXECUTION = "execution"
-    ACTION_LATENCY = "action_latency"
-    PLANT_GAIN = "plant_gain"
-    NARROW_DATA = "narrow_data"
-    POLICY = "policy_weak"
-    UNKNOWN = "cannot_tell"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +38,7 @@ class CheckResult:
     unit: str = ""
     n: int | None = None
     """Episodes, pairs or trials it rests on."""
-    cause: Cause = Cause.NONE
+    cause: Cause = causes.NONE
     """Set when the verdict is broken."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """All numbers behind it; what targeting reads."""

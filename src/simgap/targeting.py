@@ -8,26 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from simgap.causes.repairs import (
+    NOISE_DEG,
+    Area,
+    Around,
+    MedianAround,
+    NewEpisodes,
+    Sampling,
+    Step,
+    UndoMultipliers,
+)
 from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorRanges, FactorSpace
-from simgap.findings import Cause
 from simgap.policies.execution import ExecutorSpec
 
 Range = tuple[float, float]
 
-POSE_SPREAD = 0.08
-"""Half-width of the randomisation around a fitted camera pose, as a share of the factor's bounds: the fit has side valleys."""
-LIGHT_SPREAD = 0.08
-"""The same for light and colours."""
-PLACEMENT_MARGIN = 0.05
-"""Share by which the area seen in use is widened."""
 NEW_SHARE = 0.6
 """Share of targeted episodes in a batch; the rest keeps what was known (half, never all)."""
-
-
-NOISE_DEG = 1.5
-LATE_NOISE_DEG = 0.5
-"""Under delay a teacher answers a disturbance late: with 1.5 deg it solves a quarter of the conditions at 6 steps, with 0.5 deg all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,9 +75,9 @@ def plan_data(
         executor: the executor in use.
         episodes: size of a targeted batch.
     """
-    cause, numbers = diagnosis.cause, diagnosis.parameters
-    if cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE):
-        broken: dict[str, float] = dict(numbers["broken"])
+    cause, repair, numbers = diagnosis.cause, diagnosis.cause.repair, diagnosis.parameters
+    if isinstance(repair, UndoMultipliers):
+        broken: dict[str, float] = dict(numbers[repair.numbers])
         text = ", ".join(f"{n} divided by {m:.3g}" for n, m in broken.items())
         return DataPlan(
             kind="convention",
@@ -87,8 +85,12 @@ def plan_data(
             multipliers=broken,
             executor=str(executor),
         )
-    changes = _changes(cause, numbers, training, space)
-    if not changes:
+    changes = (
+        _changes(repair.sampling, numbers[repair.numbers], training, space)
+        if isinstance(repair, NewEpisodes)
+        else {}
+    )
+    if not isinstance(repair, NewEpisodes) or not changes:
         return DataPlan(
             kind="nothing", sentence=f"No data would help: {diagnosis.remedy}", executor=str(executor)
         )
@@ -106,42 +108,41 @@ def plan_data(
         ranges=ranges,
         changes=changes,
         episodes=episodes,
-        noise_deg=LATE_NOISE_DEG if cause is Cause.ACTION_LATENCY else NOISE_DEG,
+        noise_deg=repair.noise_deg,
         executor=str(executor),
     )
 
 
 def _changes(
-    cause: Cause, numbers: Mapping[str, Any], training: FactorRanges, space: FactorSpace
+    sampling: Sampling, measured: Any, training: FactorRanges, space: FactorSpace
 ) -> dict[str, Range]:
-    if cause in (Cause.CAMERA_SHIFT, Cause.LIGHT_COLOUR):
-        spread = POSE_SPREAD if cause is Cause.CAMERA_SHIFT else LIGHT_SPREAD
-        return {
-            n: _around(float(v), spread, n, space) for n, v in numbers["fitted"].items() if n in space.factors
-        }
-    if cause is Cause.ACTION_LATENCY and "action_latency_steps" in space.factors:
-        factor = space.factors["action_latency_steps"]
-        delay = min(max(float(numbers["extra_delay_steps"]), factor.low), factor.high)
-        return {"action_latency_steps": (max(factor.low, delay - 1.0), min(factor.high, delay + 1.0))}
-    if cause is Cause.PLANT_GAIN:
-        ratio = float(np.median(list(numbers["stiffness_ratios"].values())))
-        gains = [n for n in space.factors if n.endswith("_gain")]
-        return {n: _around(ratio, 0.1, n, space) for n in gains[:1]}
-    if cause is Cause.NARROW_DATA:
-        return _area(numbers["in_use_placements"], training, space)
+    """Return the factors to sample elsewhere; those that the env does not have are left out."""
+    match sampling:
+        case Around(spread=spread):
+            return {n: _around(float(v), spread, n, space) for n, v in measured.items() if n in space.factors}
+        case Step(factor=name) if name in space.factors:
+            factor = space.factors[name]
+            value = min(max(float(measured), factor.low), factor.high)
+            return {name: (max(factor.low, value - 1.0), min(factor.high, value + 1.0))}
+        case MedianAround(ending=ending, spread=spread):
+            ratio = float(np.median(list(measured.values())))
+            first = [n for n in space.factors if n.endswith(ending)][:1]
+            return {n: _around(ratio, spread, n, space) for n in first}
+        case Area(margin=margin):
+            return _area(measured, margin, training, space)
     return {}
 
 
 def _around(value: float, spread: float, name: str, space: FactorSpace) -> Range:
     factor = space.factors[name]
-    # a ratio measured beyond the bounds is trained for at the bound
+    # A ratio measured beyond the bounds is trained for at the bound.
     value = min(max(value, factor.low), factor.high)
     half = spread * (factor.high - factor.low)
     return max(factor.low, value - half), min(factor.high, value + half)
 
 
 def _area(
-    placements: Sequence[Mapping[str, float]], training: FactorRanges, space: FactorSpace
+    placements: Sequence[Mapping[str, float]], share: float, training: FactorRanges, space: FactorSpace
 ) -> dict[str, Range]:
     """Return the placement ranges that must grow to hold what was seen in use."""
     grown: dict[str, Range] = {}
@@ -150,7 +151,7 @@ def _area(
         if not seen or (min(seen) >= low and max(seen) <= high):
             continue
         factor = space.factors[name]
-        margin = PLACEMENT_MARGIN * (max(seen) - min(seen))
+        margin = share * (max(seen) - min(seen))
         grown[name] = (
             max(factor.low, min(low, min(seen) - margin)),
             min(factor.high, max(high, max(seen) + margin)),

@@ -31,10 +31,10 @@ def run(args: argparse.Namespace) -> int:
     """Run every check again on a run's logs and print what they say."""
     from dataclasses import replace
 
+    from simgap import causes
     from simgap.cli._reporter import ConsoleReporter
     from simgap.compute.machine import require_offscreen
     from simgap.diagnosis import diagnose
-    from simgap.findings import Cause
     from simgap.loop.naming import corrections
     from simgap.loop.store import evidence_of, load_run
     from simgap.loop.words import next_command
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         f"send {now} as {what.removeprefix('what is sent to ')}" for what, _, now in corrections(found)
     ]
     emit(args, found.to_json() | {"corrections": repairs}, lambda console: _show(console, found, repairs))
-    return 0 if found.cause is Cause.NONE else 1
+    return 0 if found.cause is causes.NONE else 1
 
 
 def _show(console: Console, found: Diagnosis, repairs: Sequence[str]) -> None:

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from simgap import __version__
+from simgap.causes import NewEpisodes
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
-from simgap.findings import Cause, CheckResult, Verdict
+from simgap.findings import CheckResult, Verdict
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.ledger.summary import summary_of_row
 from simgap.loop.naming import corrections
 from simgap.loop.recorded import require_recorded
 from simgap.loop.results import Turn, TurnResult
-from simgap.loop.words import WHY, blind_spots, broken_thing, held_values, next_command, verdict_sentence
+from simgap.loop.words import blind_spots, broken_thing, held_values, next_command, verdict_sentence
 from simgap.provenance import library_version
 from simgap.report import model as m
 from simgap.rollouts.record import film_steps
@@ -240,7 +241,7 @@ def _among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diag
 def _trace(result: TurnResult, found: Diagnosis) -> m.JointTrace | None:
     """Return command and reading of the blamed joint in the replay in which it was told to move most."""
     blamed = list(found.parameters.get("broken", {}))
-    if result.replays is None or not blamed or found.cause not in (Cause.ACTION_SIGN, Cause.ACTION_SCALE):
+    if result.replays is None or not blamed or not corrections(found):
         return None
     log = open_dataset(result.replays)
     names = log.spec.action_spec.names
@@ -302,7 +303,8 @@ def _plan(result: TurnResult) -> m.DataPlan | None:
     if plan is None:
         return None
     space = make_env(result.spec.env, render=False, by="run.json of the run").factor_space.factors
-    why = "" if result.diagnosis is None else WHY.get(result.diagnosis.cause, "")
+    repair = None if result.diagnosis is None else result.diagnosis.cause.repair
+    why = repair.why if isinstance(repair, NewEpisodes) else ""
     factors = [
         m.FactorChange(name=n, unit=space[n].unit, before=_before(result, n), after=after, why=why)
         for n, after in plan.changes.items()

@@ -61,7 +61,7 @@ class TurnResult:
         """Return whether the diagnosis names what was sealed; None without either."""
         if self.gap is None or self.diagnosis is None:
             return None
-        return str(self.diagnosis.cause) == str(self.gap.kind)
+        return self.diagnosis.cause is self.gap.kind
 
     @property
     def is_better(self) -> bool | None:

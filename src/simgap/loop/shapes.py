@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from simgap.causes import TABLE, NoRepair
 from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorSpace
 from simgap.errors import DataError
-from simgap.findings import Cause
 from simgap.loop.spec import TurnSpec
 from simgap.targeting import DataPlan
 
@@ -117,16 +117,6 @@ _PARAMETERS: Mapping[str, Is] = {
     "extra_delay_steps": _is_number,
     "in_use_placements": _are_placements,
 }
-_NEEDED = {
-    Cause.ACTION_SIGN: "broken",
-    Cause.ACTION_SCALE: "broken",
-    Cause.CAMERA_SHIFT: "fitted",
-    Cause.LIGHT_COLOUR: "fitted",
-    Cause.ACTION_LATENCY: "extra_delay_steps",
-    Cause.PLANT_GAIN: "stiffness_ratios",
-    Cause.NARROW_DATA: "in_use_placements",
-}
-"""The numbers that a plan of data reads, by cause."""
 
 
 def _diagnosis_faults(data: Any) -> Iterator[str]:
@@ -137,7 +127,7 @@ def _diagnosis_faults(data: Any) -> Iterator[str]:
     yield from _faults(
         parameters, {name: check for name, check in _PARAMETERS.items() if name in parameters}, "parameters: "
     )
-    needed = _NEEDED.get(data.get("cause"))
+    needed = _needed(data.get("cause"))
     if needed is not None and not parameters.get(needed):
         yield f"parameters: {needed} is missing"
 
@@ -151,3 +141,9 @@ def _faults(data: Any, shapes: Mapping[str, Is], where: str) -> Iterator[str]:
             yield f"{where}{name} is missing"
         elif not is_right(data[name]):
             yield f"{where}{name} is {data[name]!r:.60}"
+
+
+def _needed(cause: Any) -> str | None:
+    """Return the number that the repair of a cause reads."""
+    repair = TABLE[cause].repair if cause in TABLE else NoRepair()
+    return None if isinstance(repair, NoRepair) else repair.numbers

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simgap.causes.repairs import NOISE_DEG
 from simgap.compute.cache import StageCache
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
@@ -20,7 +21,6 @@ from simgap.robots.surrogate import SurrogateRobot
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose, seed_of
-from simgap.targeting import NOISE_DEG
 from simgap.teachers.generation import GenerateSpec, generate
 from simgap.training import TrainSpec, train
 from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from simgap import causes
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import open_dataset
-from simgap.findings import Cause
 from simgap.loop.naming import broken_words, needs_data
 from simgap.loop.results import Turn, TurnResult
-from simgap.mutants.gaps import Gap, GapKind
+from simgap.mutants.gaps import Gap
 from simgap.provenance import assumptions
 from simgap.report.model import BlindSpot
 from simgap.statistics import tally
-
-WHY: Mapping[Cause, str] = {
-    Cause.CAMERA_SHIFT: "fitted to the robot's pictures, and its surroundings",
-    Cause.LIGHT_COLOUR: "fitted to the robot's pictures, and its surroundings",
-    Cause.ACTION_LATENCY: "measured in the replays, and one step each way",
-    Cause.PLANT_GAIN: "measured in the replays, and its surroundings",
-    Cause.NARROW_DATA: "where objects were seen in use, and a margin",
-}
-"""Why a factor's range is what it is in the next batch."""
 
 
 def broken_thing(result: TurnResult) -> str | None:
@@ -49,7 +38,7 @@ def verdict_sentence(result: TurnResult) -> str:
     start = (
         f"{named}. {screen.rate.successes} of {screen.rate.n} in sim, {_rate(result.first)} on the surrogate."
     )
-    if result.diagnosis.cause is Cause.NONE:
+    if result.diagnosis.cause is causes.NONE:
         return f"{start} No second turn was needed."
     if result.second is None:
         return f"{start} No data plan followed from it."
@@ -78,7 +67,7 @@ def _rate(turn: Turn) -> str:
 
 def held_values(gap: Gap) -> list[tuple[str, str]]:
     """Return what a gap held, name and value."""
-    if gap.kind is GapKind.NONE:
+    if gap.kind is causes.NONE:
         return []
     if gap.joint:
         return [(f"multiplier on {gap.joint}", f"{gap.multiplier:g}")]
@@ -88,7 +77,7 @@ def held_values(gap: Gap) -> list[tuple[str, str]]:
 
 def next_command(result: TurnResult, found: Diagnosis) -> str:
     """Return the command that goes on from a diagnosis of a run: more trials where it cannot tell, a data plan where data are the remedy, else none."""
-    if found.cause in (Cause.NONE, Cause.UNKNOWN):
+    if found.cause in (causes.NONE, causes.UNKNOWN):
         return f"simgap trial {result.first.checkpoint} -n {found.more_trials or 100}"
     return f"simgap target {result.folder}" if needs_data(found) else ""
 

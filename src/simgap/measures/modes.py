@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from simgap import causes
 from simgap.errors import UsageError
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.motion import Array
 from simgap.statistics import Quantity, class_entropy, dip_test, wilson
 
@@ -194,7 +195,7 @@ def check_modes(policy: Ways, teacher: Ways, known: Sequence[str], rng: np.rando
         f"The teacher has several ways ({_counted(theirs)}) and the policy lost them: {how}"
         f" ({_counted(ours)}; signs: {', '.join(signs)}); {success}."
     )
-    return CheckResult(**fields, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, numbers=numbers)
+    return CheckResult(**fields, verdict=Verdict.BROKEN, cause=causes.POLICY, sentence=text, numbers=numbers)
 
 
 def _signs(

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
+from simgap import causes
 from simgap.errors import DataError, UsageError, did_you_mean
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 
 FORMS = (
     "rotvec",
@@ -115,7 +116,7 @@ def check_rotation(
             f" {mean[declared]:.2f} deg off a step as declared, {mean[best]:.2f} as the other; turns about"
             " one axis do not show it."
         )
-        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, sentence=text)
+        return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.ACTION_CONVENTION, sentence=text)
     text = (
         f"Orientation is {mean[declared]:.2f} deg off a step, and no rotation form explains it (best {best},"
         f" {mean[best]:.2f}): tracking, frame or unit."

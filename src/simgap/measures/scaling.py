@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap import causes
+from simgap.findings import CheckResult, Family, Verdict
 
 Array = NDArray[Any]
 Transform = Callable[[Array], Array]
@@ -54,7 +55,7 @@ def inert_features(
 
 
 def _result(verdict: Verdict, sentence: str, **fields: Any) -> CheckResult:
-    cause = Cause.DATA if verdict is Verdict.BROKEN else Cause.NONE
+    cause = causes.DATA if verdict is Verdict.BROKEN else causes.NONE
     return CheckResult(
         family=Family.REPLAY, name="normalisation", verdict=verdict, sentence=sentence, cause=cause, **fields
     )

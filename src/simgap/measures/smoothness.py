@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.conventions import VectorSpec
 from simgap.errors import UsageError
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.motion import (
     Array,
     disagreement_by_age,
@@ -86,31 +88,31 @@ MEASURES: Mapping[str, _Measure] = {
         what="share of time standing still",
         worse=1,
         least=0.05,
-        cause=Cause.POLICY,
+        cause=causes.POLICY,
         reading="it stands still where the teacher moves",
     ),
     "longest_freeze_s": _Measure(
-        what="longest stand, s", worse=1, least=0.2, cause=Cause.POLICY, reading="it gets stuck"
+        what="longest stand, s", worse=1, least=0.2, cause=causes.POLICY, reading="it gets stuck"
     ),
     "seam_jump": _Measure(
         what="step where chunks meet over step within",
         worse=1,
         least=0.5,
-        cause=Cause.EXECUTION,
+        cause=causes.EXECUTION,
         reading="it jumps where chunks meet",
     ),
     "sparc": _Measure(
         what="spectral arc length",
         worse=-1,
         least=0.15,
-        cause=Cause.POLICY,
+        cause=causes.POLICY,
         reading="its motion is broken into pieces",
     ),
     "log_dimensionless_jerk": _Measure(
-        what="log dimensionless jerk", worse=-1, least=0.5, cause=Cause.POLICY, reading="it jitters"
+        what="log dimensionless jerk", worse=-1, least=0.5, cause=causes.POLICY, reading="it jitters"
     ),
     "path_ratio": _Measure(
-        what="way over distance", worse=1, least=0.1, cause=Cause.POLICY, reading="it takes detours"
+        what="way over distance", worse=1, least=0.1, cause=causes.POLICY, reading="it takes detours"
     ),
 }
 
@@ -265,7 +267,7 @@ def check_smoothness(policy: Sequence[Trace], teacher: Sequence[Trace]) -> Check
     is_seam = found == ["seam_jump"] or (
         "seam_jump" in found and not {"freeze_share", "longest_freeze_s"} & set(found)
     )
-    cause, family = (Cause.EXECUTION, Family.EXECUTION) if is_seam else (Cause.POLICY, Family.POLICY)
+    cause, family = (causes.EXECUTION, Family.EXECUTION) if is_seam else (causes.POLICY, Family.POLICY)
     numbers["found"] = found
     return CheckResult(
         family=family,

@@ -5,34 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.conventions import SO101_JOINTS
 from simgap.envs.base import TaskEnv
 from simgap.errors import UsageError, did_you_mean
 from simgap.provenance import canonical_json, child_rng
 
 
-class GapKind(StrEnum):
-    """What may be wrong; the names a diagnosis is held against."""
-
-    NONE = "none"
-    ACTION_SIGN = "action_sign"
-    ACTION_SCALE = "action_scale"
-    CAMERA_SHIFT = "camera_shift"
-    LIGHT_COLOUR = "light_colour"
-    ACTION_LATENCY = "action_latency"
-    NARROW_DATA = "narrow_data"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
     """One hidden difference."""
 
-    kind: GapKind
+    kind: Cause
+    """The cause that a diagnosis has to name; :data:`simgap.causes.NONE` where nothing is hidden."""
     factors: Mapping[str, float] = field(default_factory=dict)
     """Factors at other values than nominal."""
     joint: str = ""
@@ -54,7 +44,7 @@ class Gap:
 
     def sentence(self) -> str:
         """Say in words what was hidden."""
-        if self.kind is GapKind.NONE:
+        if self.kind is causes.NONE:
             return (
                 "nothing was hidden: the surrogate differs from the simulator by small everyday tolerances"
                 " only"
@@ -73,7 +63,7 @@ class Gap:
 def gap_from_json(data: Mapping[str, Any]) -> Gap:
     """Rebuild a gap from :meth:`Gap.to_json`."""
     return Gap(
-        kind=GapKind(data["kind"]),
+        kind=GAPS[data["kind"]].cause,
         factors={str(k): float(v) for k, v in data["factors"].items()},
         joint=str(data["joint"]),
         multiplier=float(data["multiplier"]),
@@ -81,7 +71,7 @@ def gap_from_json(data: Mapping[str, Any]) -> Gap:
     )
 
 
-def parse_gap(text: str) -> GapKind | None:
+def parse_gap(text: str) -> Cause | None:
     """Return the kind of a ``--gap`` argument; ``random`` gives None.
 
     Raises:
@@ -90,31 +80,31 @@ def parse_gap(text: str) -> GapKind | None:
     if text == "random":
         return None
     try:
-        return GapKind(text)
-    except ValueError:
-        raise UsageError(f"unknown gap {text!r}; {did_you_mean(text, ['random', *GapKind])}") from None
+        return GAPS[text].cause
+    except KeyError:
+        raise UsageError(f"unknown gap {text!r}; {did_you_mean(text, ['random', *GAPS])}") from None
 
 
-def possible_kinds(env: TaskEnv) -> tuple[GapKind, ...]:
+def possible_kinds(env: TaskEnv) -> tuple[Cause, ...]:
     """Return the kinds of gap that an env can have, ``none`` among them: those whose factors it has."""
-    return tuple(kind for kind in GapKind if _MISSING[kind](env) == "")
+    return tuple(row.cause for row in GAPS.values() if row.lacks(env) == "")
 
 
-def require_possible(kind: GapKind | None, env: TaskEnv) -> None:
+def require_possible(kind: Cause | None, env: TaskEnv) -> None:
     """Raise where an env cannot have a gap of this kind.
 
     Raises:
         UsageError: names what the env lacks, and the kinds it can have.
     """
-    lacks = "" if kind is None else _MISSING[kind](env)
+    lacks = "" if kind is None else GAPS[kind.id].lacks(env)
     if kind is not None and lacks:
         raise UsageError(
             f"a surrogate of {env.name} cannot have gap {kind}: it has no {lacks};"
-            f" {did_you_mean(str(kind), possible_kinds(env))}"
+            f" {did_you_mean(str(kind), [str(k) for k in possible_kinds(env)])}"
         )
 
 
-def draw_gap(seed: int, kind: GapKind | None, env: TaskEnv) -> Gap:
+def draw_gap(seed: int, kind: Cause | None, env: TaskEnv) -> Gap:
     """Draw one gap.
 
     Args:
@@ -127,9 +117,9 @@ def draw_gap(seed: int, kind: GapKind | None, env: TaskEnv) -> Gap:
     """
     require_possible(kind, env)
     rng = child_rng(seed, "gap")
-    kinds: list[GapKind] = [k for k in possible_kinds(env) if k is not GapKind.NONE] or [GapKind.NONE]
+    kinds: list[Cause] = [k for k in possible_kinds(env) if k is not causes.NONE] or [causes.NONE]
     drawn = kinds[int(rng.integers(len(kinds)))]
-    return _DRAW[kind or drawn](rng, env)
+    return GAPS[(kind or drawn).id].draw(rng, env)
 
 
 def seal_of(gap: Gap, seed: int) -> str:
@@ -190,14 +180,14 @@ def _inside(env: TaskEnv, factors: Mapping[str, float]) -> dict[str, float]:
 def _sign(rng: np.random.Generator, env: TaskEnv) -> Gap:
     # Not the wrist's roll: a cube is grasped almost as well the other way round, so nothing would be missed.
     joints = list(SO101_JOINTS[:4]) if _is_arm(env) else _signed_dimensions(env)
-    return Gap(kind=GapKind.ACTION_SIGN, joint=joints[int(rng.integers(len(joints)))], multiplier=-1.0)
+    return Gap(kind=causes.ACTION_SIGN, joint=joints[int(rng.integers(len(joints)))], multiplier=-1.0)
 
 
 def _scale(rng: np.random.Generator, env: TaskEnv) -> Gap:
     scale = rng.uniform(0.55, 0.70) if rng.random() < 0.5 else rng.uniform(1.40, 1.60)
     joints = list(SO101_JOINTS[1:4]) if _is_arm(env) else _signed_dimensions(env)
     return Gap(
-        kind=GapKind.ACTION_SCALE,
+        kind=causes.ACTION_SCALE,
         joint=joints[int(rng.choice(len(joints)))],
         multiplier=round(float(scale), 3),
     )
@@ -212,7 +202,7 @@ def _camera(rng: np.random.Generator, env: TaskEnv) -> Gap:
     factors = {f"{camera}_d{a}_m": _signed(rng, *move_m) for a in "xyz"}
     factors |= {f"{camera}_{a}_deg": _signed(rng, *turn_deg) for a in ("pitch", "yaw")}
     factors |= {f"{camera}_roll_deg": _signed(rng, 3.0, 8.0)}
-    return Gap(kind=GapKind.CAMERA_SHIFT, factors=_inside(env, factors))
+    return Gap(kind=causes.CAMERA_SHIFT, factors=_inside(env, factors))
 
 
 def _light(rng: np.random.Generator, env: TaskEnv) -> Gap:
@@ -228,43 +218,56 @@ def _light(rng: np.random.Generator, env: TaskEnv) -> Gap:
         ground: float(rng.uniform(0.28, 0.4) if rng.random() < 0.5 else rng.uniform(0.72, 0.85)),
         hue: _signed(rng, 8.0, 18.0),
     }
-    return Gap(kind=GapKind.LIGHT_COLOUR, factors=_inside(env, factors))
+    return Gap(kind=causes.LIGHT_COLOUR, factors=_inside(env, factors))
 
 
 def _latency(rng: np.random.Generator, env: TaskEnv) -> Gap:
     return Gap(
-        kind=GapKind.ACTION_LATENCY,
+        kind=causes.ACTION_LATENCY,
         factors=_inside(env, {"action_latency_steps": float(rng.integers(6, 10))}),
     )
 
 
 def _narrow(_: np.random.Generator, env: TaskEnv) -> Gap:
-    return Gap(kind=GapKind.NARROW_DATA, placements=_wider(env))
+    return Gap(kind=causes.NARROW_DATA, placements=_wider(env))
 
 
-_DRAW: Mapping[GapKind, Callable[[np.random.Generator, TaskEnv], Gap]] = {
-    GapKind.NONE: lambda _, env: Gap(kind=GapKind.NONE),
-    GapKind.ACTION_SIGN: _sign,
-    GapKind.ACTION_SCALE: _scale,
-    GapKind.CAMERA_SHIFT: _camera,
-    GapKind.LIGHT_COLOUR: _light,
-    GapKind.ACTION_LATENCY: _latency,
-    GapKind.NARROW_DATA: _narrow,
+def _no_signed(env: TaskEnv) -> str:
+    return "" if _signed_dimensions(env) else "action with zero between its limits"
+
+
+def _no_factor(name: str) -> Callable[[TaskEnv], str]:
+    return lambda env: "" if name in env.factor_space.factors else f"factor {name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GapKind:
+    """A kind of gap: the cause that it is, how one is drawn, and what an env may lack for it."""
+
+    cause: Cause
+    draw: Callable[[np.random.Generator, TaskEnv], Gap]
+    lacks: Callable[[TaskEnv], str]
+    """What the env lacks; empty where it lacks nothing."""
+
+
+GAPS: Mapping[str, GapKind] = {
+    row.cause.id: row
+    for row in (
+        GapKind(cause=causes.NONE, draw=lambda _, env: Gap(kind=causes.NONE), lacks=lambda env: ""),
+        GapKind(cause=causes.ACTION_SIGN, draw=_sign, lacks=_no_signed),
+        GapKind(cause=causes.ACTION_SCALE, draw=_scale, lacks=_no_signed),
+        GapKind(
+            cause=causes.CAMERA_SHIFT,
+            draw=_camera,
+            lacks=lambda env: "" if _camera_prefixes(env) else "factors of a camera's pose",
+        ),
+        GapKind(cause=causes.LIGHT_COLOUR, draw=_light, lacks=_no_factor("light_intensity")),
+        GapKind(cause=causes.ACTION_LATENCY, draw=_latency, lacks=_no_factor("action_latency_steps")),
+        GapKind(
+            cause=causes.NARROW_DATA,
+            draw=_narrow,
+            lacks=lambda env: "" if _wider(env) else "preset shifted:placement that moves placements",
+        ),
+    )
 }
-
-_MISSING: Mapping[GapKind, Callable[[TaskEnv], str]] = {
-    GapKind.NONE: lambda env: "",
-    GapKind.ACTION_SIGN: lambda env: "" if _signed_dimensions(env) else "action with zero between its limits",
-    GapKind.ACTION_SCALE: lambda env: (
-        "" if _signed_dimensions(env) else "action with zero between its limits"
-    ),
-    GapKind.CAMERA_SHIFT: lambda env: "" if _camera_prefixes(env) else "factors of a camera's pose",
-    GapKind.LIGHT_COLOUR: lambda env: (
-        "" if "light_intensity" in env.factor_space.factors else "factor light_intensity"
-    ),
-    GapKind.ACTION_LATENCY: lambda env: (
-        "" if "action_latency_steps" in env.factor_space.factors else "factor action_latency_steps"
-    ),
-    GapKind.NARROW_DATA: lambda env: "" if _wider(env) else "preset shifted:placement that moves placements",
-}
-"""What an env lacks for a kind of gap; empty where it lacks nothing."""
+"""By the id of the cause, in the order in which a seed draws from them."""

@@ -70,7 +70,7 @@ class SurrogateRobot:
             env: task it stands in.
             image_size: frame side in px.
             seed: decides the gap.
-            gap: ``random``, ``none`` or a kind of :class:`~simgap.mutants.gaps.GapKind`.
+            gap: ``random``, ``none`` or a kind in :data:`~simgap.mutants.gaps.GAPS`.
             start_timeout_s: for the process to start.
             reply_timeout_s: for one answer.
 

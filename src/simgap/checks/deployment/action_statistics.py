@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.conventions import ActionSpec
 from simgap.errors import DataError, UsageError
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.policies.bridges.openvla_statistics import ActionStatistics, doubts, read_action_statistics
 
 NAME = "statistics the policy's actions are un-normalised with"
 CAUSES = {
-    "width": Cause.ACTION_CONVENTION,
-    "constant": Cause.JOINT_DEAD,
-    "unscaled": Cause.ACTION_SCALE,
-    "beyond_limits": Cause.ACTION_SCALE,
+    "width": causes.ACTION_CONVENTION,
+    "constant": causes.JOINT_DEAD,
+    "unscaled": causes.ACTION_SCALE,
+    "beyond_limits": causes.ACTION_SCALE,
 }
 ASSUMES = (
     "the convention of the actions is stated rightly",
@@ -33,7 +35,7 @@ def check_action_statistics(path: Path, unnorm_key: str | None, spec: ActionSpec
     try:
         return judge_action_statistics(read_action_statistics(path, unnorm_key), spec)
     except (UsageError, DataError) as error:
-        cause = Cause.ACTION_SCALE if isinstance(error, UsageError) else Cause.DATA
+        cause = causes.ACTION_SCALE if isinstance(error, UsageError) else causes.DATA
         return _result(
             Verdict.BROKEN,
             str(error),
@@ -67,7 +69,7 @@ def judge_action_statistics(statistics: ActionStatistics, spec: ActionSpec) -> C
 
 
 def _result(
-    verdict: Verdict, sentence: str, *, codes: list[str], size: int | None, cause: Cause = Cause.NONE
+    verdict: Verdict, sentence: str, *, codes: list[str], size: int | None, cause: Cause = causes.NONE
 ) -> CheckResult:
     return CheckResult(
         family=Family.REPLAY,

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap import causes
+from simgap.causes import Cause
+from simgap.findings import CheckResult, Family, Verdict
 
 Frames = NDArray[np.uint8]
 """``(N, H, W, 3)``."""
@@ -49,8 +51,10 @@ TURNS: Mapping[str, Callable[[Picture], Picture]] = {
 MIRRORED = ("hflip", "vflip", "transpose", "antitranspose")
 
 
-def _result(verdict: Verdict, sentence: str, cause: Cause = Cause.PIXELS_OTHER, **fields: Any) -> CheckResult:
-    named = cause if verdict is Verdict.BROKEN else Cause.NONE
+def _result(
+    verdict: Verdict, sentence: str, cause: Cause = causes.PIXELS_OTHER, **fields: Any
+) -> CheckResult:
+    named = cause if verdict is Verdict.BROKEN else causes.NONE
     return CheckResult(
         family=Family.PIXELS,
         name="pictures before the first motion",
@@ -283,7 +287,7 @@ def check_alive(
                 f"Red and blue of the {camera} frames are exchanged: mean {mean.round().tolist()}, the scene"
                 f" is {known.round().tolist()}."
             )
-            return _result(Verdict.BROKEN, text, cause=Cause.PIXELS_OTHER, **fields)
+            return _result(Verdict.BROKEN, text, cause=causes.PIXELS_OTHER, **fields)
     return _result(Verdict.OK, f"The {camera} frames show a scene.", **fields)
 
 
@@ -360,7 +364,7 @@ def check_light(live: Frames, training: Frames, *, camera: str = "camera") -> Ch
             f"The {camera} picture is {abs(shift):.0f} of 255 {'brighter' if shift > 0 else 'darker'} than in"
             " training."
         )
-        return _result(Verdict.BROKEN, text, Cause.LIGHT_COLOUR, **fields)
+        return _result(Verdict.BROKEN, text, causes.LIGHT_COLOUR, **fields)
     return _result(Verdict.OK, f"The {camera} picture is as bright as in training.", **fields)
 
 

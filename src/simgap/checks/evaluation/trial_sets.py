@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap import causes
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.statistics import what_n_cannot_show
 from simgap.trials.batch import TrialResult
 
@@ -61,7 +62,7 @@ def check_evaluation(
         return CheckResult(
             **base,
             verdict=Verdict.BROKEN,
-            cause=Cause.EVALUATION,
+            cause=causes.EVALUATION,
             sentence=f"The evaluation is not fit to be read: {'; '.join(problems)}.",
         )
     if few or not sets:

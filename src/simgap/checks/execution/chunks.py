@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap import causes
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.policies.executors import Executor
 from simgap.types import Episode
@@ -79,13 +80,13 @@ def check_execution(
     if wrong:
         text = f"In {wrong} of {len(logged)} trials actions were not as old as {executor} makes them: "
         text += "the queue is not reset, or chunks are read at the wrong index."
-        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text)
+        return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.EXECUTION, sentence=text)
     if share > CLIPPED_LIMIT:
         text = (
             f"{share:.0%} of all commands were clipped to the joint limits; the robot does not do what the"
             " policy says."
         )
-        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text)
+        return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.EXECUTION, sentence=text)
     return CheckResult(
         **base,
         verdict=Verdict.OK,

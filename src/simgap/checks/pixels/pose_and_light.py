@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.compute.workers import run_tasks
 from simgap.envs import make_env
 from simgap.envs.base import TaskEnv
 from simgap.episodes.reader import Dataset
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.fits import PixelFit, Still, fit_group, residual
 from simgap.provenance import child_rng
 
@@ -324,7 +326,7 @@ def _decide(
         }
         but, then = (f" under {' and '.join(sorted(beside))}", ", then check again") if beside else ("", "")
         return (
-            Cause.PIXELS_OTHER,
+            causes.PIXELS_OTHER,
             f"The {said}: put right, it is the simulator's{but}. Undo that where frames are read{then}.",
             {},
         )
@@ -335,7 +337,7 @@ def _decide(
             f"The {names} pictures differ by {before}/255; neither another camera pose ({pose:.0%}) nor other"
             f" light ({light:.0%}) explains it."
         )
-        return Cause.PIXELS_OTHER, text, {}
+        return causes.PIXELS_OTHER, text, {}
     if pose > light:
         fitted = {n: v for c in different if c.pose for n, v in c.pose.values.items()}
         after = ", ".join(f"{c.pose.residual:.1f}" for c in different if c.pose)
@@ -344,7 +346,7 @@ def _decide(
             f" {after} "
         )
         text += f"({pose:.0%} explained), other light explains {light:.0%}."
-        return Cause.CAMERA_SHIFT, text, fitted
+        return causes.CAMERA_SHIFT, text, fitted
     fits = [c.light for c in different if c.light]
     after = ", ".join(f"{f.residual:.1f}" for f in fits)
     text = (
@@ -352,7 +354,7 @@ def _decide(
         f" to {after} "
     )
     text += f"({light:.0%} explained), another camera pose explains {pose:.0%}."
-    return Cause.LIGHT_COLOUR, text, light_values
+    return causes.LIGHT_COLOUR, text, light_values
 
 
 def _numbers(comparison: CameraComparison) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from simgap import causes
 from simgap.checks.replay.open_loop import response_of
 from simgap.conventions import ActionSpec
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.response import Motion
 
 DELAY_LIMIT_STEPS = 2
@@ -76,13 +77,13 @@ def check_plant(
             f"Commands take effect {extra} control steps ({1000 * extra / spec.rate_hz:.0f} ms) later than in"
             " the simulator, on all joints alike."
         )
-        return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.ACTION_LATENCY)
+        return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=causes.ACTION_LATENCY)
     if abs(stiffness - 1.0) > STIFFNESS_LIMIT:
         text = (
             f"The servos close {stiffness:.2f} times the distance per step that the simulator's do (median of"
             f" {len(ratios)} joints): gains or load differ."
         )
-        return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=Cause.PLANT_GAIN)
+        return CheckResult(**base, verdict=Verdict.BROKEN, sentence=text, cause=causes.PLANT_GAIN)
     when = (
         "with the simulator's delay"
         if extra == 0

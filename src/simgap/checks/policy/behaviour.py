@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap import causes
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.policies.base import Policy
 from simgap.statistics import exact_independence, wilson
 
@@ -87,7 +88,7 @@ def check_collapse(predictions: Array, labels: Array, names: Sequence[str]) -> C
             else "the other channels follow: look at range and balance of these"
         )
         text = f"{parts}; {rest}."
-        return CheckResult(**fields, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
+        return CheckResult(**fields, verdict=Verdict.BROKEN, cause=causes.POLICY, sentence=text)
     return CheckResult(
         **fields,
         verdict=Verdict.OK,
@@ -124,7 +125,7 @@ def check_frames(
     if train < COLLAPSED:
         text = f"Predictions are flat on training frames too ({train:.2f}): scaling or collapse."
         return CheckResult(
-            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=causes.POLICY, sentence=text, **fields
         )
     if live < COLLAPSED:
         text = (
@@ -132,7 +133,7 @@ def check_frames(
             " pictures differ."
         )
         return CheckResult(
-            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields
+            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=causes.PIXELS_OTHER, sentence=text, **fields
         )
     return CheckResult(
         family=Family.POLICY,
@@ -172,14 +173,14 @@ def cross_test(outcomes: Mapping[tuple[str, str], tuple[int, int]]) -> CheckResu
             " simulated pictures, so the convention is not it."
         )
         return CheckResult(
-            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=Cause.PIXELS_OTHER, sentence=text, **fields
+            family=Family.PIXELS, verdict=Verdict.BROKEN, cause=causes.PIXELS_OTHER, sentence=text, **fields
         )
     if guilty == ["state"]:
         text = "Only real states make it fail, whatever the picture: dynamics or convention, not pixels."
         return CheckResult(
             family=Family.REPLAY,
             verdict=Verdict.BROKEN,
-            cause=Cause.ACTION_CONVENTION,
+            cause=causes.ACTION_CONVENTION,
             sentence=text,
             **fields,
         )
@@ -248,14 +249,14 @@ def read_evidence(evidence: Evidence) -> CheckResult:
         return CheckResult(
             family=Family.REPLAY,
             verdict=Verdict.BROKEN,
-            cause=Cause.ACTION_CONVENTION,
+            cause=causes.ACTION_CONVENTION,
             sentence=text,
             **fields,
         )
     if evidence.smallest_spread_ratio is not None and evidence.smallest_spread_ratio < COLLAPSED:
         text = f"A channel has collapsed (spread ratio {evidence.smallest_spread_ratio:.2f})."
         return CheckResult(
-            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text, **fields
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=causes.POLICY, sentence=text, **fields
         )
     is_good = near.low is not None and near.low > _LOW
     is_poor = near.high is not None and near.high < _LOW
@@ -275,7 +276,7 @@ def read_evidence(evidence: Evidence) -> CheckResult:
             f" compound in execution or observation{why}."
         )
         return CheckResult(
-            family=Family.EXECUTION, verdict=Verdict.BROKEN, cause=Cause.EXECUTION, sentence=text, **fields
+            family=Family.EXECUTION, verdict=Verdict.BROKEN, cause=causes.EXECUTION, sentence=text, **fields
         )
     p = exact_independence(good, n, good_far, n_far).p_value if n and n_far else None
     if is_good and p is not None and p < _SIGNIFICANT and good / n - good_far / n_far > 0.15:
@@ -288,7 +289,7 @@ def read_evidence(evidence: Evidence) -> CheckResult:
         )
         text = f"Over-specialised: {near} as trained, {far} shifted; {how}."
         return CheckResult(
-            family=Family.POLICY, verdict=Verdict.BROKEN, cause=Cause.NARROW_DATA, sentence=text, **fields
+            family=Family.POLICY, verdict=Verdict.BROKEN, cause=causes.NARROW_DATA, sentence=text, **fields
         )
     if is_good:
         return CheckResult(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simgap import causes
 from simgap.envs.factors import FactorRanges
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.statistics import Estimate, exact_independence, newcombe_difference, trials_needed, wilson
 from simgap.trials.batch import TrialResult
 
@@ -72,7 +73,7 @@ def check_policy(
                 f" it does not (exact p = {p_value:.2g}); {len(outside)} of {len(trials)} placements lie"
                 " outside."
             )
-            return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.NARROW_DATA, sentence=text)
+            return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.NARROW_DATA, sentence=text)
         if drop > SHORTFALL:
             more = max(1, trials_needed(good_in / len(inside), good_out / len(outside)) - len(outside))
             text = (
@@ -107,7 +108,7 @@ def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, scr
             f"The policy does worse on the robot ({rate}) than in its simulator ({screen}) even where it was"
             " trained."
         )
-        return CheckResult(**base, verdict=Verdict.BROKEN, cause=Cause.POLICY, sentence=text)
+        return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.POLICY, sentence=text)
     if difference.point < -SHORTFALL:
         more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)
         text = (

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from simgap import causes
 from simgap.checks.data.report import listed
 from simgap.conventions import VectorSpec
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.gripper import GripperAgreement, agreement
 from simgap.measures.maps import DimensionFit, Log, fit_map, map_of
 from simgap.measures.units import ticks_of_range, unit_pair
@@ -90,7 +91,7 @@ def check_convention(
         return CheckResult(
             **base,
             verdict=Verdict.BROKEN,
-            cause=Cause.ACTION_CONVENTION,
+            cause=causes.ACTION_CONVENTION,
             sentence=_sentence(wrong, faults),
             statistic=f"slope of {worst.name}",
             value=worst.slope,

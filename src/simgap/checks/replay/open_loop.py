@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap import causes
+from simgap.causes import Cause
 from simgap.conventions import ActionSpec
 from simgap.episodes.reader import Dataset
-from simgap.findings import Cause, CheckResult, Family, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.maps import DimensionFit, fit_map
 from simgap.measures.response import MAX_DELAY, MIN_ROWS, Motion, Response, fit_response, multiplier_at
 from simgap.measures.units import PER_DEGREE, unit_pair
@@ -147,7 +149,7 @@ def check_replay(
     if other:
         numbers = base.pop("numbers") | {"broken": {}, "also_off": list(off)}
         return CheckResult(
-            **base, **other, verdict=Verdict.BROKEN, cause=Cause.ACTION_CONVENTION, numbers=numbers
+            **base, **other, verdict=Verdict.BROKEN, cause=causes.ACTION_CONVENTION, numbers=numbers
         )
     if not shown:
         return CheckResult(
@@ -165,7 +167,7 @@ def check_replay(
         )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=2 * len(robot))
     cause = _cause(value, is_off=bool(off), is_dead=worst in found.dead)
-    if cause in (Cause.ACTION_SIGN, Cause.ACTION_SCALE) and worst not in found.clips:
+    if cause in (causes.ACTION_SIGN, causes.ACTION_SCALE) and worst not in found.clips:
         value = _refined(value, worst, robot, ours, theirs, spec, found.intervals[worst])
     base["numbers"] |= {
         "broken": {worst: value} if off and worst not in found.dead else {},
@@ -319,24 +321,24 @@ def _numbers(found: _Comparison, ours: Response, theirs: Response) -> dict[str, 
 
 def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: ActionSpec) -> str:
     low, high = found.intervals.get(worst, (value, value))
-    if cause is Cause.JOINT_DEAD:
+    if cause is causes.JOINT_DEAD:
         return (
             f"{worst} hardly follows its command (multiplier {value:.2f}), and the simulator's does: wiring,"
             " power or servo id."
         )
-    if cause is not Cause.NONE and worst in found.clips:
+    if cause is not causes.NONE and worst in found.clips:
         stop, column = found.clips[worst], spec.names.index(worst)
         limit = spec.high[column] if stop * value > 0 else spec.low[column]
         return (
             f"The robot cuts commands of {worst} at {stop:.1f}, where its joint reaches {limit:.1f}: it moves"
             f" {value:.2f} times what it is told."
         )
-    if cause is Cause.ACTION_SIGN:
+    if cause is causes.ACTION_SIGN:
         return (
             f"{worst} moves against its command (multiplier {value:.2f}, 95 % interval {low:.2f} to"
             f" {high:.2f}): its sign is turned."
         )
-    if cause is Cause.ACTION_SCALE:
+    if cause is causes.ACTION_SCALE:
         pair = unit_pair(value)
         if pair:
             return (
@@ -397,10 +399,10 @@ def _from_stop(stop: float, name: str, spec: ActionSpec, fitted: float) -> float
 
 def _cause(value: float, *, is_off: bool, is_dead: bool) -> Cause:
     if not is_off:
-        return Cause.NONE
+        return causes.NONE
     if is_dead:
-        return Cause.JOINT_DEAD
-    return Cause.ACTION_SIGN if value < 0 else Cause.ACTION_SCALE
+        return causes.JOINT_DEAD
+    return causes.ACTION_SIGN if value < 0 else causes.ACTION_SCALE
 
 
 def _ratios(ours: Response, theirs: Response) -> dict[str, float | None]:
