@@ -19,11 +19,12 @@ from simgap.findings import CheckResult, Family, Verdict
 from simgap.loop.words import next_command
 from simgap.provenance import canonical_json
 
-ORDER = ("evaluation", "data", "pixels", "replay", "execution", "plant", "policy")
+ORDER = ("evaluation", "data", "pixels", "deployment", "replay", "execution", "plant", "policy")
 CAUSES = {
     Family.EVALUATION: causes.EVALUATION,
     Family.DATA: causes.DATA,
     Family.PIXELS: causes.CAMERA_SHIFT,
+    Family.DEPLOYMENT: causes.ACTION_CONVENTION,
     Family.REPLAY: causes.ACTION_SIGN,
     Family.EXECUTION: causes.EXECUTION,
     Family.PLANT: causes.ACTION_LATENCY,

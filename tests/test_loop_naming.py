@@ -11,7 +11,7 @@ from simgap.causes import Cause
 from simgap.diagnosis import Diagnosis
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS
 from simgap.findings import CheckResult, Family, Verdict
-from simgap.loop.naming import NAMES, broken_words, corrections, needs_data
+from simgap.loop.naming import broken_words, corrections, needs_data
 from simgap.loop.reporting import _among_others
 from simgap.report.model import JointTrace
 from simgap.report.plots import trace_svg
@@ -82,9 +82,9 @@ def test_light_names_what_lies_farthest_from_training_first() -> None:
     assert said.index("light_warmth 0.9") < said.index("table_grey 0.3") < said.index("light_intensity 0.98")
 
 
-@pytest.mark.parametrize("cause", [c for c in Cause if c is not causes.UNKNOWN])
+@pytest.mark.parametrize("cause", [c for c in causes.TABLE.values() if c is not causes.UNKNOWN])
 def test_without_its_numbers_every_cause_still_has_a_name(cause: Cause) -> None:
-    assert words(cause) == NAMES[cause]
+    assert words(cause) == cause.words
 
 
 def test_what_cannot_be_told_has_no_name() -> None:

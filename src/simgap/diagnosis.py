@@ -9,51 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from simgap import causes
 from simgap.causes import Cause, cause_of
-from simgap.checks.data.dataset import check_data
-from simgap.checks.data.report import Severity
-from simgap.checks.evaluation.trial_sets import check_evaluation
-from simgap.checks.execution.chunks import check_execution
-from simgap.checks.pixels.pose_and_light import check_pixels, first_frames
-from simgap.checks.plant.servos import check_plant
-from simgap.checks.policy.coverage import check_policy
-from simgap.checks.replay.open_loop import check_replay, clips_of, motions_of, usable_replays
-from simgap.envs import make_env
-from simgap.envs.factors import FactorRanges
-from simgap.episodes.reader import Dataset, open_dataset
+from simgap.checks.base import Check, ask
+from simgap.checks.registry import all_checks
+from simgap.evidence import Evidence
 from simgap.findings import CheckResult, Family, Verdict
-from simgap.measures.response import Motion
-from simgap.policies.bridges.open import read_any_card
-from simgap.policies.execution import parse_executor
-from simgap.provenance import assumptions, child_rng
-from simgap.rollouts.screen import ScreenReport
-from simgap.trials.batch import read_results
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnEvidence:
-    """What a diagnosis reads; every field is on disk."""
-
-    env: str
-    training: Path
-    """Dataset the policy was trained on."""
-    training_ranges: FactorRanges
-    checkpoint: Path
-    executor: str
-    screen: ScreenReport
-    in_use: Path
-    """Trial log with objects as they lie in use."""
-    training_conditions: Path
-    """Trial log with objects placed as in the training set."""
-    replays: Path
-    """Replays of the first episodes of ``training`` on the robot."""
-    seed: int = 0
-    workers: int = 0
-    """Processes for the searches of the pixel check; changes no number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,109 +125,19 @@ def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
     ]
 
 
-def diagnose(evidence: TurnEvidence, progress: Callable[[str], None] | None = None) -> Diagnosis:
-    """Run every check on a turn's evidence and decide.
+def diagnose(
+    evidence: Evidence, checks: Sequence[Check] | None = None, progress: Callable[[str], None] | None = None
+) -> Diagnosis:
+    """Ask every check for which the evidence is there, and decide.
 
     Args:
-        evidence: logs and screen of the turn.
+        evidence: what there is to read.
+        checks: the checks to ask; all that are known by default.
         progress: told the family before each check runs.
     """
-    training, in_use = open_dataset(evidence.training), open_dataset(evidence.in_use)
-    conditions, replays = open_dataset(evidence.training_conditions), open_dataset(evidence.replays)
-    shared = tuple(sorted(assumptions(training.spec.stamp)))
-    spec = training.spec.action_spec
-    usable = usable_replays(replays)
-    robot, simulator = motions_of(replays, usable), motions_of(training, usable)
-    judged = tuple(sorted(assumptions(in_use.spec.stamp) & set(shared)))
-    clock = tuple(a for a in shared if a.startswith("clock="))
-    steps: tuple[tuple[Family, tuple[str, ...], Callable[[], CheckResult]], ...] = (
-        (Family.EVALUATION, judged, lambda: _evaluation(evidence, training, in_use, conditions, replays)),
-        (Family.DATA, clock, lambda: _data(evidence.training)),
-        (Family.PIXELS, shared, lambda: _pixels(evidence, training, in_use, shared)),
-        (Family.REPLAY, shared, lambda: _replay(evidence, replays, robot, simulator)),
-        (Family.EXECUTION, (*clock, f"executor={evidence.executor}"), lambda: _execution(evidence, in_use)),
-        (Family.PLANT, shared, lambda: check_plant(robot, simulator, spec, assumes=shared)),
-        (
-            Family.POLICY,
-            judged,
-            lambda: check_policy(
-                read_results(in_use), read_results(conditions), evidence.training_ranges, evidence.screen.rate
-            ),
-        ),
-    )
     results = []
-    for family, assumes, run in steps:
+    for check in all_checks() if checks is None else checks:
         if progress:
-            progress(str(family))
-        results.append(replace(run(), assumes=assumes))
+            progress(str(check.family))
+        results.append(ask(check, evidence))
     return decide(results)
-
-
-def _evaluation(
-    evidence: TurnEvidence, training: Dataset, in_use: Dataset, conditions: Dataset, replays: Dataset
-) -> CheckResult:
-    trained = frozenset(training.episode(i, images=False).seed for i in range(training.n_episodes))
-    sets = {
-        "trials in use": read_results(in_use),
-        "trials under training conditions": read_results(conditions),
-    }
-    return check_evaluation(sets, trained, frozenset(evidence.screen.outcomes))
-
-
-def _replay(
-    evidence: TurnEvidence, replays: Dataset, robot: list[Motion], simulator: list[Motion]
-) -> CheckResult:
-    spec = replays.spec.action_spec
-    return check_replay(
-        robot,
-        simulator,
-        spec,
-        clips=clips_of(replays, spec),
-        rng=child_rng(evidence.seed, "replay bootstrap"),
-    )
-
-
-def _data(path: Path) -> CheckResult:
-    report = check_data(path)
-    faults = [f for f in report.findings if f.severity is Severity.FAULT]
-    base: dict[str, Any] = {
-        "family": Family.DATA,
-        "name": "training set against its own description",
-        "numbers": {"faults": [f.code for f in faults]},
-        "statistic": "faults",
-        "value": float(len(faults)),
-        "threshold": 0.0,
-    }
-    if faults:
-        return CheckResult(
-            **base,
-            verdict=Verdict.BROKEN,
-            cause=causes.DATA,
-            sentence=f"The training set is faulty: {'; '.join(f.sentence for f in faults[:3])}",
-        )
-    return CheckResult(
-        **base,
-        verdict=Verdict.OK,
-        sentence=f"The training set is what it says: {len(report.findings)} remarks, no fault.",
-    )
-
-
-def _pixels(evidence: TurnEvidence, training: Dataset, log: Dataset, shared: tuple[str, ...]) -> CheckResult:
-    env = make_env(evidence.env, image_size=training.spec.image_size[0])
-    try:
-        return check_pixels(
-            env,
-            {camera: first_frames(log, camera) for camera in training.spec.cameras},
-            assumes=shared,
-            seed=evidence.seed,
-            workers=evidence.workers,
-        )
-    finally:
-        env.close()
-
-
-def _execution(evidence: TurnEvidence, log: Dataset) -> CheckResult:
-    chunk = read_any_card(evidence.checkpoint).architecture.chunk
-    executor = parse_executor(evidence.executor)
-    episodes = [log.episode(i, images=False) for i in range(log.n_episodes)]
-    return check_execution(episodes, executor, executor.build(log.spec.action_spec, chunk), chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +46,10 @@ class CheckResult:
     """Assumptions of the check itself, computed from the stamps of what it used."""
     more_trials: int | None = None
     """When it cannot tell: how many further trials would."""
+
+    def with_assumptions(self, assumes: tuple[str, ...]) -> CheckResult:
+        """Return the same result with what the check took for granted."""
+        return replace(self, assumes=assumes)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     evidence = evidence_of(result)
     require_offscreen()
     reporter = ConsoleReporter(args.quiet)
-    found = diagnose(evidence, lambda family: reporter.say(f"checking {family}"))
+    found = diagnose(evidence, progress=lambda family: reporter.say(f"checking {family}"))
     found = replace(found, next_command=next_command(result, found))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from simgap.diagnosis import Diagnosis
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.reader import open_dataset
+from simgap.evidence import Evidence, Role, TrialSet
 from simgap.loop.spec import TurnSpec
 from simgap.mutants.gaps import Gap
 from simgap.rollouts.screen import ScreenReport
@@ -78,3 +79,35 @@ def compare(first: Turn, second: Turn | None) -> PairedDifference | None:
     new, old = ({r.seed: r.outcome for r in turn.results} for turn in (second, first))
     counts = pair_outcomes(new=new, old=old)
     return paired_difference(counts.n11, counts.n10, counts.n01, counts.n00, dropped=counts.dropped)
+
+
+def turn_evidence(
+    turn: Turn, spec: TurnSpec, ranges: FactorRanges, replays: Path, *, workers: int = 0
+) -> Evidence:
+    """Return what a diagnosis of a turn that was tried on the robot reads.
+
+    Args:
+        turn: with its logs.
+        spec: of the run.
+        ranges: what the training set was sampled from.
+        replays: log of the replays.
+        workers: processes for the searches; changes no number.
+    """
+    assert turn.in_use is not None
+    assert turn.conditions is not None
+    logs = (
+        (Role.IN_USE, turn.in_use),
+        (Role.TRAINING_CONDITIONS, turn.conditions),
+        (Role.REPLAY, replays),
+    )
+    return Evidence(
+        training=open_dataset(turn.datasets[0]),
+        training_ranges=ranges,
+        policy=turn.checkpoint,
+        executor=turn.executor,
+        trials=tuple(TrialSet.of_log(role, open_dataset(log)) for role, log in logs),
+        screen=turn.screens[0][1],
+        env=spec.env,
+        seed=spec.seed,
+        workers=workers,
+    )

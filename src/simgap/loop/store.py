@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simgap.diagnosis import TurnEvidence
 from simgap.errors import DataError
+from simgap.evidence import Evidence
 from simgap.ledger import Ledger
 from simgap.ledger.heads import HEAD_FIELD
 from simgap.loop.no_run import not_a_run
 from simgap.loop.recorded import read_recorded, require_copies, require_recorded
-from simgap.loop.results import Turn, TurnResult, compare
+from simgap.loop.results import Turn, TurnResult, compare, turn_evidence
 from simgap.provenance import canonical_json, read_json, write_atomic
 from simgap.rollouts.screen import read_screen
 
@@ -88,7 +88,7 @@ def load_run(folder: Path) -> TurnResult:
     return result
 
 
-def evidence_of(result: TurnResult) -> TurnEvidence:
+def evidence_of(result: TurnResult) -> Evidence:
     """Return what a diagnosis of the first turn reads.
 
     Raises:
@@ -98,18 +98,7 @@ def evidence_of(result: TurnResult) -> TurnEvidence:
         raise DataError(
             f"{result.folder} holds no trials: its policy did not pass the screen; train longer and run again"
         )
-    return TurnEvidence(
-        env=result.spec.env,
-        training=result.first.datasets[0],
-        training_ranges=result.ranges,
-        checkpoint=result.first.checkpoint,
-        executor=result.first.executor,
-        screen=result.first.screens[0][1],
-        in_use=result.first.in_use,
-        training_conditions=result.first.conditions,
-        replays=result.replays,
-        seed=result.spec.seed,
-    )
+    return turn_evidence(result.first, result.spec, result.ranges, result.replays)
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from simgap.checks.registry import all_checks
 from simgap.compute.cache import StageCache
 from simgap.compute.locks import alone_in
-from simgap.diagnosis import Diagnosis, TurnEvidence, diagnose
+from simgap.diagnosis import Diagnosis, diagnose
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.errors import DataError
@@ -15,7 +16,7 @@ from simgap.ledger import Ledger
 from simgap.ledger.heads import LEDGER_FILE
 from simgap.loop.record import TurnLedger
 from simgap.loop.recorded import read_recorded
-from simgap.loop.results import Turn, TurnResult, compare
+from simgap.loop.results import Turn, TurnResult, compare, turn_evidence
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.loop.stages import Stages
 from simgap.loop.store import RUN_JSON, save_run
@@ -191,31 +192,18 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
     path = stages.run_folder / "diagnosis.json"
     if path.exists():
         return Diagnosis.from_json(read_sealed(path))
-    assert first.in_use is not None
-    assert first.conditions is not None
-    evidence = TurnEvidence(
-        env=stages.spec.env,
-        training=data,
-        training_ranges=ranges,
-        checkpoint=first.checkpoint,
-        executor=first.executor,
-        screen=first.screens[0][1],
-        in_use=first.in_use,
-        training_conditions=first.conditions,
-        replays=replays,
-        seed=stages.spec.seed,
-        workers=stages.workers,
-    )
+    evidence = turn_evidence(first, stages.spec, ranges, replays, workers=stages.workers)
+    checks = all_checks()
     done = 0
     with stages.reporter.stage("diagnose", "checks") as progress:
 
         def step(family: str) -> None:
             nonlocal done
-            progress(done, 7, family)
+            progress(done, len(checks), family)
             done += 1
 
-        found = diagnose(evidence, step)
-        progress(7, 7, "")
+        found = diagnose(evidence, checks, step)
+        progress(len(checks), len(checks), "")
     write_sealed(path, json.loads(canonical_json(found.to_json())))
     return found
 
