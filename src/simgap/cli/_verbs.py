@@ -21,6 +21,7 @@ SUMMARIES = {
     "select": "race checkpoints in closed loop and score the winner on fresh seeds",
     "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
+    "checks": "list what a diagnosis asks, and hold a check of your own against the contract",
     "target": "plan the next data from the failures",
     "study": "run a study and write its page: what an executor costs, what selects a checkpoint",
     "audit": "run every check against every planted fault",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgap.cli._output import emit
+from simgap.cli.checks import add_named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of a run that `simgap demo` wrote, with its trials and replays",
     )
+    add_named(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from simgap import causes
+    from simgap.checks.registry import all_checks
     from simgap.cli._reporter import ConsoleReporter
     from simgap.compute.machine import require_offscreen
     from simgap.diagnosis import diagnose
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     evidence = evidence_of(result)
     require_offscreen()
     reporter = ConsoleReporter(args.quiet)
-    found = diagnose(evidence, progress=lambda family: reporter.say(f"checking {family}"))
+    found = diagnose(evidence, all_checks(args.checks), lambda family: reporter.say(f"checking {family}"))
     found = replace(found, next_command=next_command(result, found))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))
