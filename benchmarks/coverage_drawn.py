@@ -463,7 +463,7 @@ ROWS: tuple[Row, ...] = (
         ("prediction_powered",),
         "a few real, many simulated",
         _sim_plus_real(lambda y, f, e, rng: prediction_powered(y, f, e), cost=1),
-        0.73,
+        0.86,
     ),
     _interval(("class_entropy",), "use of modes", _entropy),
     _test(("dip_test",), "one mode", _dip),

@@ -14,7 +14,8 @@ from arm_fixtures import condition
 from simgap import causes
 from simgap.checks.plant.servos import DELAY_LIMIT_STEPS, STIFFNESS_LIMIT, check_plant
 from simgap.checks.replay import open_loop as module
-from simgap.checks.replay.open_loop import SCALE_LIMIT, check_replay, motions_of, usable_replays
+from simgap.checks.replay.motions import motions_of, usable_replays
+from simgap.checks.replay.open_loop import SCALE_LIMIT, check_replay
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import decide
 from simgap.envs.arm.pick import ArmPickEnv

@@ -10,7 +10,7 @@ import pytest
 
 from lerobot_fixtures import save_checkpoint
 from simgap.cli import main
-from simgap.cli.screen import env_of
+from simgap.cli._policies import env_of
 from simgap.conventions import ActionSpec, Dimension, StateSpec, Unit
 from simgap.errors import ConventionError, UsageError
 from simgap.policies.bridges.open import KINDS, ServedCard, Shape, interface_of

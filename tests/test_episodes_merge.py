@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from format_builders import write_tub
 from simgap.cli import main
 from simgap.conventions import CalibratedRange, Dimension, Reference, Unit, VectorSpec
-from simgap.episodes.edit.merge import merge_datasets, require_agreement
+from simgap.episodes.edit.differences import require_agreement
+from simgap.episodes.edit.merge import merge_datasets
 from simgap.episodes.edit.restat import compare, dataset_statistics, stored_statistics, write_statistics
 from simgap.episodes.edit.split import split_episodes
 from simgap.episodes.formats.keymap import KeyMap

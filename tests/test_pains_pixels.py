@@ -20,12 +20,11 @@ from simgap.checks.data.dataset import DataReport, check_data
 from simgap.checks.deployment.preflight import (
     check_alive,
     check_crop,
-    check_light,
     check_orientation,
     check_reset,
     check_slots,
-    check_visible,
 )
+from simgap.checks.deployment.visible import check_light, check_visible
 from simgap.checks.policy.behaviour import (
     Evidence,
     check_collapse,

@@ -6,21 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from simgap.artefacts.policy_doubts import (
+    CONFIG,
+    NORMALISERS,
+    PIPELINES,
+    TRAINING,
+    WEIGHTS,
+    applied_twice,
+    disagreements,
+    inert_steps,
+    missing_parts,
+)
 from simgap.bounds import read_bytes
 from simgap.checks.data.report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.checks.data.statistics.rules import judge
 from simgap.episodes.formats.layout import is_lfs_pointer
 from simgap.episodes.statistics.files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
-from simgap.measures.scaling import NEEDS, inert_features
+from simgap.measures.scaling import NEEDS
 from simgap.provenance import hashable, read_json
 
-CONFIG, TRAINING, WEIGHTS = "config.json", "train_config.json", "model.safetensors"
-PIPELINES = ("policy_preprocessor.json", "policy_postprocessor.json")
-NORMALISERS = ("normalizer_processor", "unnormalizer_processor")
 _LIMIT = 16 << 20
 ASSUMES = (
     "the processors run in the order they are listed",
@@ -58,10 +63,10 @@ def check_policy_folder(root: Path) -> DataReport:
     weights = _weights(root)
     findings = [
         *_pointers(states, weights),
-        *_missing(root, config, steps, states),
-        *_inert(steps, blocks),
-        *_twice(steps),
-        *_disagree(blocks),
+        *missing_parts(root, config, steps, states),
+        *inert_steps(steps, blocks),
+        *applied_twice(steps),
+        *disagreements(blocks),
         *_modes(config, training, steps),
         *statistics_findings,
         *_names(config, training),
@@ -232,121 +237,6 @@ def _pointers(
             )
         )
     return found
-
-
-def _missing(
-    root: Path,
-    config: Mapping[str, Any],
-    steps: Sequence[Mapping[str, Any]],
-    states: Mapping[str, tuple[dict[str, Any], Any]],
-) -> list[DataFinding]:
-    absent = {
-        n: f["state"] for n, (f, _) in states.items() if f["state"] in ("missing", "outside the folder")
-    }
-    absent |= {s["name"]: "names no state file" for s in steps if s["is_normaliser"] and not s["state_file"]}
-    if not config:
-        absent[CONFIG] = "missing"
-    if not steps:
-        absent[" and ".join(PIPELINES)] = "missing"
-    if not absent:
-        return []
-    return [
-        DataFinding(
-            code="policy_files_missing",
-            severity=Severity.FAULT if steps else Severity.WARNING,
-            sentence=(
-                f"{root.name} lacks files it refers to: {listed([f'{n} ({w})' for n, w in absent.items()])}"
-            ),
-            remedy=(
-                "download the folder again; a policy of an older LeRobot keeps its statistics inside the"
-                " weights and must be migrated first"
-            ),
-            numbers={"files": absent},
-        )
-    ]
-
-
-def _inert(
-    steps: Sequence[Mapping[str, Any]], blocks: Mapping[str, Sequence[StatisticsBlock]]
-) -> list[DataFinding]:
-    found = []
-    for step in steps:
-        if not step["is_normaliser"] or not blocks.get(step["state_file"] or ""):
-            continue
-        inert = inert_features(
-            step["features"], step["modes"] or {}, {b.key: set(b.values) for b in blocks[step["state_file"]]}
-        )
-        if inert:
-            found.append(
-                DataFinding(
-                    code="normalisation_inert",
-                    severity=Severity.FAULT,
-                    sentence=(
-                        f"{step['name']} is inert for {listed(list(inert))}: {step['state_file']} holds"
-                        f" statistics for {listed([b.key for b in blocks[step['state_file']]])}"
-                    ),
-                    remedy=(
-                        "rename the statistics to the policy's features; without them values pass unscaled"
-                        " and no error is raised"
-                    ),
-                    feature=next(iter(inert)),
-                    numbers={"inert": inert},
-                )
-            )
-    return found
-
-
-def _twice(steps: Sequence[Mapping[str, Any]]) -> list[DataFinding]:
-    found = []
-    for pipeline in dict.fromkeys(s["pipeline"] for s in steps):
-        for kind in NORMALISERS:
-            same = [s for s in steps if s["pipeline"] == pipeline and s["name"] == kind]
-            shared = set.intersection(*(set(s["features"]) for s in same)) if len(same) > 1 else set()
-            if shared:
-                found.append(
-                    DataFinding(
-                        code="normalised_twice",
-                        severity=Severity.FAULT,
-                        sentence=(
-                            f"{pipeline} has {len(same)} steps named {kind} for {listed(sorted(shared))}: the"
-                            f" values are scaled {len(same)} times"
-                        ),
-                        remedy="keep one",
-                        feature=sorted(shared)[0],
-                        numbers={"steps": [s["step"] for s in same]},
-                    )
-                )
-    return found
-
-
-def _disagree(blocks: Mapping[str, Sequence[StatisticsBlock]]) -> list[DataFinding]:
-    """Compare the statistics of one feature between the files: scaling and scaling back must be inverse."""
-    seen: dict[str, tuple[str, StatisticsBlock]] = {}
-    off: dict[str, list[str]] = {}
-    for name, found in blocks.items():
-        for block in found:
-            other_name, other = seen.setdefault(block.key, (name, block))
-            if any(k in other.values and not _is_close(v, other.values[k]) for k, v in block.values.items()):
-                off[block.key] = [other_name, name]
-    if not off:
-        return []
-    return [
-        DataFinding(
-            code="scaling_differs",
-            severity=Severity.FAULT,
-            sentence=(
-                f"{listed(next(iter(off.values())))} hold different statistics of {listed(list(off))}:"
-                " scaling and scaling back are not inverse"
-            ),
-            remedy="use one set of statistics on both sides",
-            feature=next(iter(off)),
-            numbers={"files": off},
-        )
-    ]
-
-
-def _is_close(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
-    return len(a) == len(b) and bool((np.abs(a - b) <= 1e-6 * (1.0 + np.abs(a).max())).all())
 
 
 def _modes(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from simgap.cli._data_options import keymap_of, shares_of, target_of, written
 from simgap.cli._data_show import show_split, show_statistics, show_written
+from simgap.cli._options import workers_of
 from simgap.cli._output import Advance, emit, progress, say
-from simgap.cli.envs import workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console

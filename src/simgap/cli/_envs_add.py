@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the env, hold it against its map and remember it."""
-    from simgap.cli.envs import show_lines
+    from simgap.cli._output import show_lines
     from simgap.envs.registry import add_env
     from simgap.trust import makers_file
 

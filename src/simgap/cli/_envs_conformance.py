@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 def _print(console: Console, result: Conformance) -> None:
     from rich.table import Table
 
-    from simgap.cli.envs import show_lines
+    from simgap.cli._output import show_lines
 
     table = Table("measure", "unit", "reference", "under test", "theory", "tolerance", "verdict", box=None)
     for row in result.rows:

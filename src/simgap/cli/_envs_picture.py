@@ -20,7 +20,7 @@ HELP = "one image of what the cameras see under every preset"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action's own options."""
-    from simgap.cli.envs import add_renderer, count
+    from simgap.cli._options import add_renderer, count
 
     parser.add_argument("-n", type=count, default=3, metavar="N", help="draws of each preset (default 3)")
     parser.add_argument("--size", type=count, default=128, metavar="PX", help="side of a frame (default 128)")
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw and write the image."""
-    from simgap.cli.envs import show_lines
+    from simgap.cli._output import show_lines
     from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
     from simgap.errors import UsageError

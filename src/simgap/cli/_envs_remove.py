@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Forget it."""
-    from simgap.cli.envs import show_lines
+    from simgap.cli._output import show_lines
     from simgap.envs.registry import remove_env
 
     remove_env(args.env)

@@ -22,7 +22,7 @@ HELP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action's own options."""
-    from simgap.cli.envs import add_engine, add_workers, count
+    from simgap.cli._options import add_engine, add_workers, count
 
     parser.add_argument("factor", metavar="FACTOR", help="what to move (see `simgap envs show ENV`)")
     parser.add_argument(
@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sweep, print and plot."""
-    from simgap.cli.envs import preset_of, show_lines
+    from simgap.cli._options import preset_of
+    from simgap.cli._output import show_lines
     from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
     from simgap.errors import UsageError, did_you_mean
@@ -128,11 +129,12 @@ def _values(args: argparse.Namespace, factor: Any) -> list[float]:
 
 
 def _rate(args: argparse.Namespace, ranges: FactorRanges, advance: Callable[..., None]) -> Estimate:
-    from simgap.cli.envs import following, workers_of
+    from simgap.cli._options import workers_of
+    from simgap.cli._output import following
     from simgap.statistics import tally, wilson
 
     if args.checkpoint is not None:
-        from simgap.cli.screen import card_of, executors_of
+        from simgap.cli._policies import card_of, executors_of
         from simgap.rollouts.engine import RolloutSpec, run_rollouts
 
         executor = str(executors_of(card_of(args.checkpoint), [args.executor] if args.executor else None)[0])
@@ -187,7 +189,7 @@ def _teacher(name: str, engine: str, ranges: FactorRanges) -> Callable[[int], bo
 
 def _strips(args: argparse.Namespace, values: Sequence[float]) -> dict[str, list[Any]]:
     """Return a still of every camera at every value; all else as in one draw."""
-    from simgap.cli.envs import preset_of
+    from simgap.cli._options import preset_of
     from simgap.envs import make_env
     from simgap.provenance import child_rng
 

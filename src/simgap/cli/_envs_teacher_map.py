@@ -24,7 +24,7 @@ USUAL_AXES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action's own options."""
-    from simgap.cli.envs import add_engine, add_workers, count
+    from simgap.cli._options import add_engine, add_workers, count
 
     parser.add_argument("--x", metavar="FACTOR", help="factor along x (default: the target's place)")
     parser.add_argument("--y", metavar="FACTOR", help="factor along y")
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Count, print and plot."""
-    from simgap.cli.envs import following, preset_of, workers_of
+    from simgap.cli._options import preset_of, workers_of
+    from simgap.cli._output import following
     from simgap.envs import make_env
     from simgap.errors import UsageError
     from simgap.report.factor_plots import plot_teacher_map
@@ -85,7 +86,7 @@ def _axes(name: str, factors: list[str]) -> tuple[str, str]:
 
 
 def _print(console: Console, found: TeacherMap, out: Path) -> None:
-    from simgap.cli.envs import show_lines
+    from simgap.cli._output import show_lines
     from simgap.statistics import clopper_pearson
     from simgap.teachers.map import ABSTAINED, SUCCESS
 

@@ -215,3 +215,26 @@ def _bar(meter: Meter) -> Iterator[Advance]:
 
         yield advance
         shown.update(task, speed=f"took {duration(meter.elapsed_s)}")
+
+
+def show_lines(console: Console, *lines: str) -> None:
+    """Print lines as they are: no markup, no highlighting, no wrapping, so that a path or a command can be copied."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def following(advance: Advance, start: int = 0) -> Callable[[int, int], None]:
+    """Return a callback for ``(done, total)`` that tells ``advance`` what is new since the last call."""
+    before = start
+
+    def landed(done: int, _: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return landed
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return ``3 dropped, 1 timeout``, or ``none``."""
+    return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"

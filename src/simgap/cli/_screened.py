@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli.envs import counted, show_lines
+from simgap.cli._output import counted, show_lines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
+
+    from simgap.rollouts.screen import ScreenReport
 
 
 def print_screens(console: Console, document: dict[str, Any]) -> None:
@@ -126,3 +130,12 @@ def print_difference(console: Console, found: dict[str, Any]) -> None:
         f" {found['method']}; {found['test']} p = {found['p_value']:.2g}); only {found['new']} succeeds on"
         f" {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
     )
+
+
+def videos_of(report: ScreenReport) -> Path | None:
+    """Return the page of a screen's videos, None where nothing failed or nothing was filmed."""
+    from simgap.rollouts.screen import VIDEOS
+    from simgap.rollouts.videos import INDEX
+
+    page = report.path / VIDEOS / INDEX
+    return page if page.is_file() else None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli.envs import amount, count, whole
+from simgap.cli._options import amount, count, whole
 
 if TYPE_CHECKING:
     from simgap.training import TrainSpec
@@ -67,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 own=defaults[field]
             )
             group.add_argument(flag, dest=f"spec_{field}", type=kind, metavar=metavar, help=shown)
+    _add_parts(parser)
+
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add what is trained of the network, and what is kept and sent along the way."""
     parser.add_argument(
         "--gripper-head", action="store_true", help="give grippers a linear head of their own (default: no)"
     )
@@ -83,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--adapter-parts",
         nargs="+",
         metavar="PART",
-        help=f"parts that get adapters (default: {defaults['adapter_parts']})",
+        help=f"parts that get adapters (default: {spec_defaults()['adapter_parts']})",
     )
     parser.add_argument(
         "--keep",

@@ -9,8 +9,8 @@ from typing import Any
 
 from simgap.cli._data_options import add_change, add_reading, keymap_of, written
 from simgap.cli._data_show import show_info, show_report
+from simgap.cli._options import add_workers
 from simgap.cli._output import emit
-from simgap.cli.envs import add_workers
 
 HELP = (
     "Look at a dataset, ours or others': LeRobot (v3.0, v2.1, v2.0), donkeycar tubs, HDF5 of ACT and"

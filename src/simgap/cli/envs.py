@@ -9,18 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import Advance, emit, progress, say
+from simgap.cli._envs_teach import ABSTAINED, contract_of, try_teacher
+from simgap.cli._options import add_engine, add_workers, amount, count, preset_of
+from simgap.cli._output import counted, emit, say, show_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from simgap.cli._verbs import Verb
     from simgap.envs.base import TaskEnv
-    from simgap.envs.factors import FactorRanges
 
 HELP = "List the envs; show one with its factors, check it and its teacher, or picture it."
-MOST = 10_000_000
-"""Of anything that is counted: a slip of the finger must not fill the memory with a list of what is to be done."""
 REQUIRED_RATE = 0.99
 """A teacher that solves a smaller share of a preset than this is a finding: the conditions it fails on are missing from its data."""
 
@@ -96,112 +95,6 @@ _FILES = ("picture", "conformance", "teacher-map", "sweep", "add", "remove")
 """Actions in files of their own, ``cli/_envs_<action>.py``, made like a verb's."""
 _OWN_ENV = ("add", "remove")
 """Actions that say themselves what they take."""
-
-
-def count(text: str) -> int:
-    """Read a whole number from 1 to :data:`MOST`."""
-    if _whole(text, 1) > MOST:
-        raise argparse.ArgumentTypeError(f"{text[:40]} is more than {MOST:,}")
-    return int(text)
-
-
-def whole(text: str) -> int:
-    """Read a whole number from 0."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
-    return value
-
-
-def amount(text: str) -> float:
-    """Read a finite number from 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return value
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add ``--engine``."""
-    parser.add_argument(
-        "--engine",
-        default="mujoco",
-        metavar="NAME",
-        help="physics engine: mujoco (default) or drake (pip install 'simgap[drake]')",
-    )
-
-
-def add_renderer(parser: argparse.ArgumentParser) -> None:
-    """Add ``--renderer``."""
-    parser.add_argument(
-        "--renderer",
-        default="opengl",
-        metavar="NAME",
-        help="what draws the frames: opengl (default) or filament, which needs a Vulkan driver",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Add ``--workers``."""
-    parser.add_argument(
-        "--workers",
-        type=whole,
-        metavar="N",
-        help="worker processes (default: one a usable core; 0: none, everything in this process)",
-    )
-
-
-def workers_of(args: argparse.Namespace) -> int:
-    """Return the number of worker processes asked for, or one a usable core."""
-    from simgap.compute.machine import usable_cores
-
-    return int(usable_cores() if args.workers is None else args.workers)
-
-
-def preset_of(env: TaskEnv, name: str) -> FactorRanges:
-    """Return a preset of an env.
-
-    Raises:
-        UsageError: unknown name; proposes the nearest.
-    """
-    from simgap.errors import UsageError, did_you_mean
-
-    if name not in env.presets:
-        raise UsageError(f"{env.name} has no factor preset {name!r}; {did_you_mean(name, env.presets)}")
-    return env.presets[name]
-
-
-def show_lines(console: Console, *lines: str) -> None:
-    """Print lines as they are: no markup, no highlighting, no wrapping, so that a path or a command can be copied."""
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def following(advance: Advance, start: int = 0) -> Callable[[int, int], None]:
-    """Return a callback for ``(done, total)`` that tells ``advance`` what is new since the last call."""
-    before = start
-
-    def landed(done: int, _: int) -> None:
-        nonlocal before
-        advance(done - before)
-        before = done
-
-    return landed
-
-
-def counted(counts: Mapping[str, int]) -> str:
-    """Return ``3 dropped, 1 timeout``, or ``none``."""
-    return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -341,9 +234,9 @@ def _check(args: argparse.Namespace) -> int:
     ranges, engine = preset_of(env, args.factors), env.stamp_fields().get("engine")
     renderer = require_offscreen()
     say(args, f"contract and determinism of {args.env} on {engine} ({renderer.renderer})")
-    faults, notes = _contract(args.env, args.engine)
+    faults, notes = contract_of(args.env, args.engine)
     began = time.monotonic()
-    results = _teach(args, ranges) if _has_teacher(env) else []
+    results = try_teacher(args, ranges) if _has_teacher(env) else []
     teacher = (
         _judged(results)
         | {
@@ -382,7 +275,7 @@ def _judged(results: list[Any]) -> dict[str, Any]:
     from simgap.statistics import clopper_pearson, tally
     from simgap.types import Outcome
 
-    abstained = tally(Outcome.failure(r.removeprefix(_ABSTAINED)) for r in results if isinstance(r, str))
+    abstained = tally(Outcome.failure(r.removeprefix(ABSTAINED)) for r in results if isinstance(r, str))
     outcomes = tally(r for r in results if isinstance(r, Outcome))
     rate = clopper_pearson(outcomes.successes, len(results))
     return {
@@ -425,90 +318,3 @@ def _print_check(console: Console, document: dict[str, Any]) -> None:
             f"finding: fewer than {REQUIRED_RATE:.0%} solved; data of this preset lack the conditions on"
             " which the teacher fails",
         )
-
-
-def _contract(name: str, engine: str) -> tuple[list[str], list[str]]:
-    """Return faults and notes of gymnasium's checker and of the determinism check."""
-    import re
-    import warnings
-
-    from gymnasium.utils.env_checker import check_env
-
-    from simgap.envs import make_env
-
-    env = make_env(name, image_size=48, engine=engine)
-    faults = []
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        try:
-            check_env(env)
-        except Exception as error:  # whatever the checker or the env raises is what we came to hear
-            faults.append(f"gymnasium's checker: {type(error).__name__}: {error}")
-    notes = [" ".join(re.sub(r"\x1b\[\d*m", "", str(w.message)).split()) for w in seen]
-    first, again, other = (_trace(env, seed) for seed in (0, 0, 1))
-    if first != again:
-        faults.append("the same seed and actions gave other bytes the second time")
-    if first == other:
-        faults.append("two seeds gave the same episode")
-    env.close()
-    return faults, [n.removeprefix("WARN: ") for n in dict.fromkeys(notes)]
-
-
-def _trace(env: TaskEnv, seed: int) -> bytes:
-    import numpy as np
-
-    from simgap.provenance import child_rng
-
-    rng = child_rng(7, "actions")
-    obs, _ = env.reset(seed=seed)
-    parts = [obs]
-    for _ in range(8):
-        action = rng.uniform(env.action_spec.low, env.action_spec.high).astype(np.float32)
-        obs, _, terminated, truncated, _ = env.step(action)
-        parts.append(obs)
-        if terminated or truncated:
-            break
-    return b"".join(o[key].tobytes() for o in parts for key in sorted(o))
-
-
-_ABSTAINED = "abstained: "
-
-
-def _teach(args: argparse.Namespace, ranges: FactorRanges) -> list[Any]:
-    """Return the teacher's outcomes, and the reason as a text where it abstained."""
-    from simgap.compute.workers import run_tasks
-    from simgap.seeds import Purpose, seed_of
-
-    results: list[Any] = []
-    seeds = [seed_of(Purpose.TRAIN, args.seed, i) for i in range(args.n)]
-    with progress(args.n, "teacher episodes", args.quiet) as advance:
-
-        def landed(result: Any) -> None:
-            results.append(result)
-            advance()
-
-        run_tasks(
-            _teacher,
-            (args.env, ranges, args.noise_deg, args.engine),
-            seeds,
-            workers=workers_of(args),
-            on_result=landed,
-        )
-    return results
-
-
-def _teacher(name: str, ranges: FactorRanges, noise_deg: float, engine: str) -> Callable[[int], Any]:
-    from simgap.envs import make_env
-    from simgap.provenance import child_rng
-    from simgap.teachers import make_teacher
-    from simgap.teachers.generation import roll_teacher
-
-    env = make_env(name, image_size=16, render=False, engine=engine)
-    teacher = make_teacher(env)
-
-    def play(seed: int) -> Any:
-        values = env.factor_space.sample(ranges, child_rng(seed, "factors"))
-        rollout = roll_teacher(env, teacher, values, seed, noise_deg)
-        return f"{_ABSTAINED}{rollout.abstained}" if rollout.episode is None else rollout.episode.outcome
-
-    return play

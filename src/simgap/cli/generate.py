@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from simgap.cli._amounts import few_episodes
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import duration, emit, progress, say
+from simgap.cli._options import add_engine, add_workers, amount, count, preset_of, workers_of
+from simgap.cli._output import duration, emit, following, progress, say, show_lines
 from simgap.cli._runner import add_ray, runner_of
-from simgap.cli.envs import (
-    add_engine,
-    add_workers,
-    amount,
-    count,
-    following,
-    preset_of,
-    show_lines,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console

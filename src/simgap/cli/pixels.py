@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import emit, progress, say
-from simgap.cli.envs import amount, count, preset_of, show_lines
+from simgap.cli._options import amount, count, preset_of
+from simgap.cli._output import emit, progress, say, show_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import emit
-from simgap.cli.envs import count, show_lines
+from simgap.cli._options import count
+from simgap.cli._output import emit, show_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

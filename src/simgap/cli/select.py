@@ -10,20 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import emit, progress, say
+from simgap.cli._options import add_engine, add_renderer, add_workers, count, preset_of, whole, workers_of
+from simgap.cli._output import counted, emit, progress, say, show_lines
 from simgap.cli._runner import add_ray, ray_of, runner_of
 from simgap.cli._screened import bars_in_words
-from simgap.cli.envs import (
-    add_engine,
-    add_renderer,
-    add_workers,
-    count,
-    counted,
-    preset_of,
-    show_lines,
-    whole,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,8 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Race, report, and tell."""
-    from simgap.cli.envs import following
-    from simgap.cli.screen import card_of, env_of, executors_of, require_fits, videos_of
+    from simgap.cli._output import following
+    from simgap.cli._policies import card_of, env_of, executors_of, require_fits
+    from simgap.cli._screened import videos_of
     from simgap.compute.machine import require_offscreen
     from simgap.rollouts.race_plot import draw_race
     from simgap.rollouts.select import SelectSpec, candidates_of, report_winner, run_race, to_json

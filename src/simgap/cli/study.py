@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import emit, progress, say
+from simgap.cli._options import add_engine, add_workers, count, preset_of, workers_of
+from simgap.cli._output import emit, progress, say, show_lines
 from simgap.cli._study_show import execution_document, selection_document, show_execution, show_selection
-from simgap.cli.envs import add_engine, add_workers, count, preset_of, show_lines, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,8 +27,13 @@ NO_BUG = "none"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the studies."""
     studies = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
+    for study in (_add_execution(studies), _add_selection(studies)):
+        _add_shared(study)
+
+
+def _add_execution(studies: Any) -> argparse.ArgumentParser:
     text = "one policy from the same starts over executors, latencies and seeded bugs"
-    execution = studies.add_parser("execution", help=text, description=text)
+    execution: argparse.ArgumentParser = studies.add_parser("execution", help=text, description=text)
     execution.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="folder that `simgap train` wrote"
     )
@@ -55,11 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="seeded bugs (default: the five of the study; the word none: correct executors alone)",
     )
+    return execution
+
+
+def _add_selection(studies: Any) -> argparse.ArgumentParser:
     text = (
         "several trainings whose checkpoints are all run: rank correlation and regret of what might select"
         " among them"
     )
-    selection = studies.add_parser("selection", help=text, description=text)
+    selection: argparse.ArgumentParser = studies.add_parser("selection", help=text, description=text)
     selection.add_argument("data", type=Path, nargs="+", metavar="DATA", help="datasets of one env")
     selection.add_argument("--trainings", type=count, default=3, metavar="N", help="trainings (default 3)")
     selection.add_argument(
@@ -94,27 +103,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="report seeds a checkpoint, by which all are judged (default 200)",
     )
-    for study in (execution, selection):
-        study.add_argument(
-            "--env",
-            type=EnvName,
-            metavar="NAME",
-            help="env (default: the one the policy or the data come from)",
-        )
-        study.add_argument(
-            "--factors",
-            default="nominal",
-            metavar="PRESET",
-            help="preset the conditions are drawn from (default nominal)",
-        )
-        study.add_argument(
-            "--page",
-            type=Path,
-            metavar="PATH",
-            help="Markdown page to write, its picture beside it (default: in --out)",
-        )
-        add_engine(study)
-        add_workers(study)
+    return selection
+
+
+def _add_shared(study: argparse.ArgumentParser) -> None:
+    study.add_argument(
+        "--env",
+        type=EnvName,
+        metavar="NAME",
+        help="env (default: the one the policy or the data come from)",
+    )
+    study.add_argument(
+        "--factors",
+        default="nominal",
+        metavar="PRESET",
+        help="preset the conditions are drawn from (default nominal)",
+    )
+    study.add_argument(
+        "--page",
+        type=Path,
+        metavar="PATH",
+        help="Markdown page to write, its picture beside it (default: in --out)",
+    )
+    add_engine(study)
+    add_workers(study)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _execution(args: argparse.Namespace) -> int:
-    from simgap.cli.screen import card_of, env_of
+    from simgap.cli._policies import card_of, env_of
     from simgap.provenance import write_atomic
     from simgap.studies.execution import BUGS, ExecutionStudy, cells_of, run_execution, write_rows
     from simgap.studies.pages import draw_execution, execution_page

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli._options import add_workers, count, workers_of
 from simgap.cli._output import emit
-from simgap.cli.envs import add_workers, count, workers_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import pickle
-import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simgap.cli._amounts import few_episodes
-from simgap.cli._output import Advance, duration, emit, progress, say
+from simgap.cli._output import Advance, emit, progress, say
 from simgap.cli._train_options import add_arguments, asked_spec, tracker_of
-from simgap.cli.envs import show_lines
+from simgap.cli._train_show import LOSS, print_training, training_document
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
     from simgap.pixelfloor.gate import Gate
@@ -32,9 +29,6 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = (
     "Train a chunk policy on a mixture of datasets, or fine-tune one. The loss never selects anything:"
     " screening does. Killed at any moment, the same command goes on from its last resume point."
-)
-_LOSS = (
-    "the loss says how well the labels are fitted, not how often the task succeeds: nothing is selected by it"
 )
 
 
@@ -73,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     was_finished, resumed = (out / CARD).is_file(), _resume_step(out)
     if resumed:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
-    say(args, _LOSS)
+    say(args, LOSS)
     began = time.monotonic()
     with (
         progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance,
@@ -83,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if rank > 0:
         return 0
     draw_loss(out)
-    document = _document(out, spec, keep, resumed, was_finished, time.monotonic() - began)
-    emit(args, document, lambda console: _print(console, document, spec))
+    document = training_document(out, spec, keep, resumed, was_finished, time.monotonic() - began)
+    emit(args, document, lambda console: print_training(console, document, spec))
     return 0
 
 
@@ -341,86 +335,3 @@ def _require_device(name: str) -> None:
         raise MachineError(
             f"torch cannot use device {name!r} ({str(error).splitlines()[0]}); use --device cpu"
         ) from error
-
-
-def _document(
-    out: Path, spec: TrainSpec, keep: Sequence[int], resumed: int, was_finished: bool, seconds: float
-) -> dict[str, Any]:
-    from simgap.policies.checkpoint import read_card
-    from simgap.training.trainer import kept_folder
-
-    card = read_card(out)
-    done = 0 if was_finished else spec.steps - resumed
-    return {
-        "path": out,
-        "policy": card.hash,
-        "weights": card.weights_hash,
-        "normaliser": card.normaliser.hash,
-        "parent": card.parent,
-        "executor": str(card.executor),
-        "steps": spec.steps,
-        "resumed_from_step": resumed,
-        "was_finished": was_finished,
-        "last_loss": card.training["last_loss"],
-        "held_out_loss": card.training["validation_loss_never_selects"],
-        "open_loop_never_selects": card.training.get("open_loop_never_selects"),
-        "head": str(card.architecture.head),
-        "goals": list(card.goals),
-        "mixture": card.training["mixture"],
-        "real": card.training.get("real"),
-        "apart": card.training.get("apart", {}),
-        "seconds": seconds,
-        "observations_per_s": done * spec.batch / seconds if done else None,
-        "kept": [str(kept_folder(out, step)) for step in keep[:-1]],
-        "next": shlex.join(["simgap", "select" if len(keep) > 1 else "screen", str(out)]),
-    }
-
-
-def _print(console: Console, document: dict[str, Any], spec: TrainSpec) -> None:
-    if document["was_finished"]:
-        show_lines(console, f"{document['path']} was finished before; nothing was trained")
-    else:
-        show_lines(
-            console,
-            f"wrote {document['path']}: {spec.steps} steps of {spec.batch} observations,"
-            f" {duration(document['seconds'])}",
-        )
-    for part in document["mixture"]:
-        show_lines(
-            console,
-            f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames,"
-            f" {part['samples']} samples ({part['passes']:.1f} passes)",
-        )
-    if document["kept"]:
-        show_lines(
-            console,
-            f"  {len(document['kept'])} checkpoints along the way are kept in"
-            f" {Path(document['kept'][0]).parent}",
-        )
-    real = document["real"]
-    if real is not None and (real["asked"] is not None or 0.0 < real["natural"] < 1.0):
-        show_lines(console, _real_words(real))
-    for table, offsets in document["apart"].items():
-        parts = ", ".join(f"{name} by {numbers['offset']:.3g}" for name, numbers in offsets.items())
-        show_lines(console, f"  note: in DATA {table} these lie apart from DATA 0: {parts}")
-    held_out = (
-        "" if document["held_out_loss"] is None else f", on held-out episodes {document['held_out_loss']:.4f}"
-    )
-    show_lines(
-        console,
-        f"loss {document['last_loss']:.4f}{held_out}: {_LOSS}",
-        f"policy {document['policy'][:12]}, weights {document['weights'][:12]}, recommended executor"
-        f" {document['executor']}",
-        f"next: {document['next']}",
-    )
-
-
-def _real_words(real: Mapping[str, Any]) -> str:
-    """Say the real share that was asked and drawn beside the one the data have by themselves."""
-    asked = "not asked" if real["asked"] is None else f"asked {real['asked']:.4g}"
-    least, most = (real["in_a_batch"][k] for k in ("min", "max"))
-    drawn = (
-        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {real['samples']} samples, {least} to {most} a"
-        " batch)"
-    )
-    return f"  real share: {asked}, {drawn}, by their frames it would be {real['natural']:.4f}"

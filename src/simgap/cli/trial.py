@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._arguments import EnvName
-from simgap.cli._output import emit, progress, say
-from simgap.cli.envs import add_workers, count, counted, following, show_lines, whole, workers_of
-from simgap.cli.screen import add_executor, card_of, env_of, executors_of
+from simgap.cli._options import add_workers, count, whole, workers_of
+from simgap.cli._output import counted, emit, following, progress, say, show_lines
+from simgap.cli._policies import add_executor, card_of, env_of, executors_of
 
 if TYPE_CHECKING:
     from rich.console import Console

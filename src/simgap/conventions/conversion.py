@@ -10,28 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgap.conventions.spec import NATURAL_RANGE, CalibratedRange, Dimension, Reference, Unit, VectorSpec
+from simgap.conventions.scales import Line, _refused, line_between
+from simgap.conventions.spec import Dimension, Reference, VectorSpec
 from simgap.errors import ConventionError
 
 Array = NDArray[np.float64]
-
-
-class _Line(NamedTuple):
-    """``y = scale * x + offset``."""
-
-    scale: float = 1.0
-    offset: float = 0.0
-
-    def then(self, other: _Line) -> _Line:
-        return _Line(self.scale * other.scale, self.offset * other.scale + other.offset)
-
-    def inverse(self) -> _Line:
-        return _Line(1.0 / self.scale, -self.offset / self.scale)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +58,7 @@ class AffineMap:
     def inverse(self) -> AffineMap:
         """Return the map back."""
         back = [self.order.index(k) for k in range(len(self.order))]
-        lines = [_Line(self.scale[k], self.offset[k]).inverse() for k in back]
+        lines = [Line(self.scale[k], self.offset[k]).inverse() for k in back]
         return AffineMap(
             source=self.target,
             order=tuple(back),
@@ -91,7 +79,7 @@ class AffineMap:
                 " map between them first"
             )
         lines = [
-            _Line(self.scale[k], self.offset[k]).then(_Line(s, o))
+            Line(self.scale[k], self.offset[k]).then(Line(s, o))
             for k, s, o in zip(other.order, other.scale, other.offset, strict=True)
         ]
         return AffineMap(
@@ -142,7 +130,7 @@ class Conversion:
                 " frames; resample explicitly first"
             )
         pairs = [(from_spec.dimensions[names.index(d.name)], d) for d in to_spec.dimensions]
-        lines = [_between(a, b) for a, b in pairs]
+        lines = [line_between(a, b) for a, b in pairs]
         return cls(
             map=AffineMap(
                 source=names,
@@ -193,7 +181,7 @@ class Conversion:
         for k, pair in enumerate(zip(self.given, self.wanted, strict=True)):
             scale, offset = self.map.scale[k], self.map.offset[k]
             first = None if anchor is None else anchor[..., self.map.order[k]]
-            y[..., k] = _referred(x[..., k], first, _Line(scale, offset), *pair)
+            y[..., k] = _referred(x[..., k], first, Line(scale, offset), *pair)
         return y
 
     def apply_to_state(self, state: ArrayLike) -> Array:
@@ -255,7 +243,7 @@ class Conversion:
         )
 
 
-def _referred(x: Array, first: Array | None, line: _Line, given: Reference, wanted: Reference) -> Array:
+def _referred(x: Array, first: Array | None, line: Line, given: Reference, wanted: Reference) -> Array:
     """Return one dimension along its last axis, time, in another reference; ``first`` is the state before it, ``(..., 1 or T)``."""
     if given is wanted:
         return line.scale * x + (line.offset if given is Reference.ABSOLUTE else 0.0)
@@ -296,108 +284,7 @@ def reexpressed(dimension: Dimension, **changes: Any) -> Dimension:
             "limits of a position say nothing about those of a step",
             "state the limits of the other reference yourself",
         )
-    line = _between(dimension, changed)
+    line = line_between(dimension, changed)
     offset = line.offset if dimension.reference is Reference.ABSOLUTE else 0.0
     ends = sorted((line.scale * dimension.low + offset, line.scale * dimension.high + offset))
     return replace(changed, low=ends[0], high=ends[1])
-
-
-def _between(a: Dimension, b: Dimension) -> _Line:
-    """Return the map of absolute values between two conventions of one dimension."""
-    if Unit.UNKNOWN in (a.unit, b.unit):
-        raise _refused(a, b, "nobody said what the numbers mean", "look the unit up and state it in the spec")
-    if a.frame != b.frame:
-        raise _refused(
-            a, b, "that needs the pose between the frames", "transform the poses where it is known"
-        )
-    if a.is_gripper != b.is_gripper:
-        raise _refused(a, b, "only one of them is a gripper", "correct is_gripper in one of the specs")
-    is_turned = a.opens_high != b.opens_high
-    if a.unit is b.unit and a.calibrated == b.calibrated and not is_turned:
-        middle = _Line()
-    elif a.unit in NATURAL_RANGE and b.unit in NATURAL_RANGE and a.calibrated == b.calibrated:
-        turn = _Line(-1.0, 1.0) if is_turned else _Line()
-        middle = _to_fraction(a.unit).then(turn).then(_to_fraction(b.unit).inverse())
-    else:
-        middle = (
-            _to_physical(a, b)
-            .then(_turned(a, b) if is_turned else _Line())
-            .then(_to_physical(b, a).inverse())
-        )
-    own, other = _Line(a.sign, a.zero), _Line(b.sign, b.zero)
-    return own.then(middle).then(other.inverse())
-
-
-def _to_fraction(unit: Unit) -> _Line:
-    low, high = NATURAL_RANGE[unit]
-    return _Line(1.0 / (high - low), -low / (high - low))
-
-
-def _to_physical(d: Dimension, other: Dimension) -> _Line:
-    """Return the map from a dimension's unit to degrees or metres, or to these per second."""
-    if _kind(d) != _kind(other):
-        raise _refused(
-            d, other, f"{_kind(d)} is no {_kind(other).partition(' ')[2]}", "check the units of both"
-        )
-    if (plain := _SCALES.get(d.unit)) is not None:
-        return _Line(plain)
-    if d.calibrated is None:
-        raise _refused(
-            d,
-            other,
-            f"what {d.name!r} in {d.unit} stands for depends on its calibrated range",
-            "state calibrated= in its spec",
-        )
-    if d.unit is Unit.TICKS:
-        return _ticks_to_degrees(d.calibrated)
-    low, high = _physical_ends(d.calibrated)
-    return _to_fraction(d.unit).then(_Line(high - low, low))
-
-
-_SCALES = {
-    Unit.DEG: 1.0,
-    Unit.RAD: 180.0 / math.pi,
-    Unit.METRE: 1.0,
-    Unit.MILLIMETRE: 1e-3,
-    Unit.DEG_PER_SECOND: 1.0,
-    Unit.RAD_PER_SECOND: 180.0 / math.pi,
-    Unit.METRE_PER_SECOND: 1.0,
-    Unit.MILLIMETRE_PER_SECOND: 1e-3,
-}
-"""Degrees or metres, or these per second, in one of each unit."""
-
-
-def _kind(d: Dimension) -> str:
-    unit = d.calibrated.unit if d.unit in NATURAL_RANGE and d.calibrated is not None else d.unit
-    if unit.is_velocity:
-        return (
-            "a speed" if unit in (Unit.METRE_PER_SECOND, Unit.MILLIMETRE_PER_SECOND) else "an angular speed"
-        )
-    return "a length" if unit.is_length else "an angle"
-
-
-def _ticks_to_degrees(ends: CalibratedRange) -> _Line:
-    """Angles are counted from the middle of the range, as LeRobot does."""
-    degrees = 360.0 / ends.ticks_per_turn
-    return _Line(degrees, -degrees * 0.5 * (ends.low + ends.high))
-
-
-def _physical_ends(ends: CalibratedRange) -> tuple[float, float]:
-    line = {Unit.TICKS: _ticks_to_degrees(ends), Unit.RAD: _Line(180.0 / math.pi)}.get(ends.unit, _Line())
-    return line.scale * ends.low + line.offset, line.scale * ends.high + line.offset
-
-
-def _turned(a: Dimension, b: Dimension) -> _Line:
-    """Return the map that swaps open and closed, about the middle of the range both share."""
-    if a.calibrated is None or a.calibrated != b.calibrated:
-        raise _refused(
-            a,
-            b,
-            "open and closed can only be swapped about a range that both share",
-            "state the same calibrated= (closed to open) in both",
-        )
-    return _Line(-1.0, sum(_physical_ends(a.calibrated)))
-
-
-def _refused(a: Dimension, b: Dimension, why: str, remedy: str) -> ConventionError:
-    return ConventionError(f"cannot convert {a.describe()} to {b.describe()}: {why}; {remedy}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,18 +16,18 @@ from simgap.bounds import MALFORMED
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.formats.facts import metadata_facts
 from simgap.episodes.formats.hdf5 import open_hdf5
-from simgap.episodes.formats.index import DatasetInfo, EpisodeEntry, Feature
+from simgap.episodes.formats.index import EpisodeEntry, Feature
 from simgap.episodes.formats.keymap import ACTION_ROLE, STATE_ROLE, KeyMap, stored_keymap
 from simgap.episodes.formats.layout import CACHE, INDEX_FEATURES, TIME
 from simgap.episodes.formats.lerobot import open_lerobot
 from simgap.episodes.formats.recognise import Format, recognise
 from simgap.episodes.formats.source import Opened, Source
 from simgap.episodes.formats.tub import open_tub
-from simgap.episodes.formats.vectors import UNLIMITED, Vector, make_vector, require_matches, require_renames
-from simgap.episodes.spec import DatasetSpec
+from simgap.episodes.formats.vectors import UNLIMITED, Vector
+from simgap.episodes.identity import spec_of_others, vectors_of
 from simgap.episodes.write.finish import column_values
 from simgap.errors import DataError
-from simgap.provenance import Stamp, content_hash
+from simgap.provenance import content_hash
 from simgap.types import Episode, Outcome, OutcomeKind
 
 __all__ = ["UNLIMITED", "Dataset", "open_dataset"]
@@ -58,10 +58,12 @@ class Dataset:
         self._roles = opened.roles
         self._recorded = opened.recorded
         self._by_index = {e.index: e for e in opened.entries}
-        self._vectors = _vectors(root, opened, keymap)
-        made = {v.key: v.feature() for v in self._vectors.values() if not v.is_stored}
+        self.vectors_of = vectors_of(root, opened, keymap)
+        made = {v.key: v.feature() for v in self.vectors_of.values() if not v.is_stored}
         self.info = replace(opened.info, features={**opened.info.features, **made})
-        self.spec = opened.spec or _foreign_spec(root, self.info, self._vectors, opened.roles.cameras, keymap)
+        self.spec = opened.spec or spec_of_others(
+            root, self.info, self.vectors_of, opened.roles.cameras, keymap
+        )
         """Ours as stored; for other datasets what format and key map say, with ``Unit.UNKNOWN`` where they say nothing."""
 
     @property
@@ -82,16 +84,16 @@ class Dataset:
     @property
     def action_key(self) -> str:
         """The feature that holds actions."""
-        return self._vectors[ACTION_ROLE].key
+        return self.vectors_of[ACTION_ROLE].key
 
     @property
     def state_key(self) -> str:
         """The feature that holds encoder readings; of width 0 where nothing was measured."""
-        return self._vectors[STATE_ROLE].key
+        return self.vectors_of[STATE_ROLE].key
 
     def dimension_names(self, key: str, width: int) -> tuple[str, ...] | None:
         """Return the names of the action's or the state's dimensions; None where nobody gave any, or not ``width`` of them."""
-        vector = next(v for v in self._vectors.values() if v.key == key)
+        vector = next(v for v in self.vectors_of.values() if v.key == key)
         if self.is_ours:  # what info.json says is what LeRobot reads; it can be compared with the spec
             declared = self.info.features[key].names
             return declared if len(declared) == width else None
@@ -119,7 +121,7 @@ class Dataset:
     @property
     def stored_features(self) -> dict[str, Feature]:
         """The features that lie on disk, without vectors made of several."""
-        made = {v.key for v in self._vectors.values() if not v.is_stored}
+        made = {v.key for v in self.vectors_of.values() if not v.is_stored}
         return {k: f for k, f in self.info.features.items() if k not in made}
 
     @property
@@ -180,7 +182,7 @@ class Dataset:
             for name in table.column_names
             if (values := _numeric(table[name], entry.data, name)) is not None
         }
-        for vector in self._vectors.values():
+        for vector in self.vectors_of.values():
             if not vector.is_stored:
                 columns[vector.key] = _joined(vector, columns, table.num_rows, entry)
             if vector.key not in columns:
@@ -257,7 +259,7 @@ class Dataset:
             frames[camera] = np.empty((entry.length, *self.frame_shape(camera)), dtype=np.uint8)
             self.decode(index, camera, frames[camera])
         known = {self.action_key, self.state_key, TIME, self._roles.time, *INDEX_FEATURES}
-        known |= {part for v in self._vectors.values() for part in v.parts}
+        known |= {part for v in self.vectors_of.values() for part in v.parts}
         return Episode(
             images=frames,
             state=state.astype(np.float32),
@@ -317,66 +319,6 @@ def outcome_word(entry: EpisodeEntry) -> str:
     """Return ``success``, ``failure``, ``void`` or ``not recorded``."""
     outcome = outcome_of(entry)
     return str(outcome.kind) if outcome.is_recorded else "not recorded"
-
-
-def _vectors(root: Path, opened: Opened, keymap: KeyMap | None) -> dict[str, Vector]:
-    info, roles = opened.info, opened.roles
-
-    def vectors(keymap: KeyMap | None) -> dict[str, Vector]:
-        both = ((ACTION_ROLE, roles.action), (STATE_ROLE, roles.state))
-        stems = {
-            ACTION_ROLE: "dim",
-            STATE_ROLE: "dim" if _are_as_wide(info, roles.action, roles.state) else "reading",
-        }
-        return {
-            role: make_vector(
-                role, parts, info.features, opened.dimensions, keymap, info.rate_hz, root, stems[role]
-            )
-            for role, parts in both
-        }
-
-    if keymap is not None and keymap.rename:
-        before = vectors(replace(keymap, rename={}, dimensions={}))
-        require_renames(keymap.rename, before[ACTION_ROLE].spec.names, before[STATE_ROLE].spec.names)
-    made = vectors(keymap)
-    if opened.spec is not None:
-        specs = {ACTION_ROLE: opened.spec.action_spec, STATE_ROLE: opened.spec.state_spec}
-        return {role: replace(vector, spec=specs[role]) for role, vector in made.items()}
-    if keymap is not None:
-        require_matches(list(keymap.dimensions), made[ACTION_ROLE].spec, made[STATE_ROLE].spec)
-    return made
-
-
-def _are_as_wide(info: DatasetInfo, action: Sequence[str], state: Sequence[str]) -> bool:
-    """Return whether action and state have as many dimensions; of other widths, the k-th of one is not the k-th of the other."""
-    widths = [
-        sum(info.features[key].shape[0] if info.features[key].shape else 1 for key in keys)
-        for keys in (action, state)
-    ]
-    return widths[0] == widths[1]
-
-
-def _foreign_spec(
-    root: Path,
-    info: DatasetInfo,
-    vectors: Mapping[str, Vector],
-    cameras: Mapping[str, str],
-    keymap: KeyMap | None,
-) -> DatasetSpec:
-    features = [info.features[key] for key in cameras.values()]
-    shape = features[0].shape if features and len(features[0].shape) == 3 else (0, 0, 3)
-    return DatasetSpec(
-        name=root.name,
-        action_spec=vectors[ACTION_ROLE].spec,
-        state_spec=vectors[STATE_ROLE].spec,
-        cameras=tuple(cameras),
-        image_size=(shape[1], shape[2]) if shape[0] == 3 else (shape[0], shape[1]),
-        rate_hz=info.rate_hz,
-        stamp=Stamp(kind="dataset", fields={"engine": "unknown", "robot": info.robot_type}),
-        task_default=keymap.task if keymap is not None else "",
-        codec="png" if any(f.dtype == "image" for f in features) else "h264",
-        robot_type=info.robot_type,
-    )
 
 
 _IMAGE_CHANGES: Mapping[str, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, date, datetime
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from simgap.errors import DataError, UsageError, did_you_mean
+from simgap.errors import DataError, UsageError
 from simgap.ledger.claims import Claim, Says, counts_of, require_bar, what_it_says
 from simgap.ledger.examine import Examination, examine
 from simgap.ledger.heads import LEDGER_FILE, Head, head_fault, kept_heads
+from simgap.ledger.plain import canonical_text, member_of, plain_copy
 from simgap.ledger.real import log_path, read_real_log, why_unproved
 from simgap.ledger.rows import GENESIS, Row, RowKind, as_row, row_hash
 from simgap.ledger.rules import require_claim, require_lawful
 from simgap.ledger.schema import connect, require_plain, statements
 from simgap.provenance import canonical_json
 from simgap.types import EvidenceKind
-
-_E = TypeVar("_E", bound=StrEnum)
 
 
 class Ledger:
@@ -180,12 +176,12 @@ class Ledger:
                 second time.
         """
         row_kind, row_evidence = (
-            _member(RowKind, kind, "row kind"),
-            None if evidence is None else _member(EvidenceKind, evidence, "evidence type"),
+            member_of(RowKind, kind, "row kind"),
+            None if evidence is None else member_of(EvidenceKind, evidence, "evidence type"),
         )
         if key is not None and (type(key) is not str or not key):
             raise UsageError(f"the key of a row is text, not {key!r:.60}")
-        text = _canonical(payload)
+        text = canonical_text(payload)
         with self._transaction():
             past = self._trusted().past
             old = None if key is None else past.keys.get(key)
@@ -195,14 +191,14 @@ class Ledger:
                         f"key {key!r} was used for other content in row {old.id} ({old.kind}); corrections"
                         " are new rows with a new key"
                     )
-                return _copy(old)
+                return plain_copy(old)
             said = json.loads(text)  # as a reader will see it
             require_lawful(row_kind, said, row_evidence, past)
             if row_evidence is EvidenceKind.REAL:
                 self._require_proved(said)
             row = self._insert(row_kind, text, row_evidence, key)
         self._took(row)
-        return _copy(row)
+        return plain_copy(row)
 
     def append_trials(self, log: Path, *, label: str = "", key: str | None = None) -> Row:
         """Add a log of trials on hardware as real evidence; all of the row is read from the log.
@@ -281,9 +277,9 @@ class Ledger:
 
     def rows(self, kind: RowKind | str | None = None) -> tuple[Row, ...]:
         """Return the rows in order, all or those of one kind."""
-        wanted = None if kind is None else _member(RowKind, kind, "row kind")
+        wanted = None if kind is None else member_of(RowKind, kind, "row kind")
         return tuple(
-            _copy(row) for row in self._read().past.rows.values() if wanted is None or row.kind is wanted
+            plain_copy(row) for row in self._read().past.rows.values() if wanted is None or row.kind is wanted
         )
 
     @property
@@ -381,27 +377,3 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _member(family: type[_E], value: _E | str, what: str) -> _E:
-    try:
-        return family(value)
-    except ValueError as error:
-        raise UsageError(
-            f"unknown {what} {value!r}; {did_you_mean(str(value), [str(member) for member in family])}"
-        ) from error
-
-
-def _copy(row: Row) -> Row:
-    """Return a row whose payload may be changed: grades are computed from what is on disk."""
-    return replace(row, payload=copy.deepcopy(row.payload))
-
-
-def _canonical(payload: Mapping[str, Any]) -> str:
-    """Return a payload as the text that a reader makes of it again, keys that were numbers included."""
-    try:
-        return canonical_json(json.loads(canonical_json(dict(payload))))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"a ledger row holds plain JSON values, but: {error}; NaN is no value, say None and why"
-        ) from error

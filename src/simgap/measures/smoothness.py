@@ -259,6 +259,11 @@ def check_smoothness(policy: Sequence[Trace], teacher: Sequence[Trace]) -> Check
             numbers=numbers,
             **fields,
         )
+    return _rougher(found, numbers, fields)
+
+
+def _rougher(found: list[str], numbers: dict[str, Any], fields: dict[str, Any]) -> CheckResult:
+    """Return the result where some measures lie beyond the teacher's."""
     parts = [
         f"{MEASURES[n].reading} ({MEASURES[n].what} {numbers[n]['policy']:.3g}, teacher"
         f" {numbers[n]['teacher']:.3g})"

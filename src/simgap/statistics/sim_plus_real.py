@@ -214,9 +214,10 @@ def prediction_powered(
     """Return the real mean by prediction-powered inference (PPI++), with its asymptotic normal interval.
 
     ``mean(w f(extra)) + mean(y - w f)``; the weight that minimises the estimated variance is used unless one
-    is given (1: plain PPI, 0: real trials alone). **Undercovers with few pairs**: by simulation 95 % were .76
-    with 10 pairs, .73 with 20, .87 with 50 and .92 with 100 (rate .8, correlation .8). The same holds for
-    control variates with an estimated coefficient, of which this is one.
+    is given (1: plain PPI, 0: real trials alone). **Undercovers**: of 4,000 simulated
+    studies with 200 extra trials 95 % held the truth in .86 with 10 pairs (rate .5, correlation 0), .88 with
+    20 (.8 and .95) and still .86 with 100 (.95 and .95); where .95 succeed and pairs are few it is mostly
+    undefined. The same holds for control variates with an estimated coefficient, of which this is one.
 
     Population as :func:`combine`. Undefined with fewer than two pairs or no extra trial, and where the
     estimated variance is 0 (0/n, n/n).

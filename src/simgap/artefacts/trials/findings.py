@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from simgap.artefacts.tables import is_missing
-from simgap.artefacts.trials.counts import Count
-from simgap.artefacts.trials.roles import find
-from simgap.artefacts.trials.rows import TableKind, TrialTable, bare_numbers, other_answers, repeats, units_in
-from simgap.artefacts.trials.words import Said, ended_by_time, outcome_of, plain
+from simgap.artefacts.trials.count_findings import finding
+from simgap.artefacts.trials.ends import contradicting_ends, cut_by_a_limit
+from simgap.artefacts.trials.rows import TableKind, TrialTable, bare_numbers, repeats, units_in
+from simgap.artefacts.trials.words import Said
 from simgap.checks.data.report import DataFinding, Severity, listed
-
-_CAPPED = 0.2
-"""A share of trials within one percent of the longest duration that looks like a time limit."""
-_LIMIT_REMEDY = "say the limit beside the rate; a longer one could change it"
-_DURATIONS = (
-    "n_frames",
-    "steps",
-    "n_steps",
-    "num_steps",
-    "episode_length",
-    "duration_s",
-    "duration",
-    "time_s",
-    "length",
-)
-
-
-def finding(code: str, severity: Severity, sentence: str, remedy: str, **numbers: Any) -> DataFinding:
-    """Return a finding about trials."""
-    return DataFinding(code=code, severity=severity, sentence=sentence, remedy=remedy, numbers=numbers)
 
 
 def judge_table(name: str, trials: TrialTable) -> list[DataFinding]:
@@ -54,7 +31,7 @@ def judge_table(name: str, trials: TrialTable) -> list[DataFinding]:
             ),
         ]
     if trials.kind is TableKind.TRIALS:
-        for rule in (_voids, _codes, _contradictions, _keys, _caps, _halves, _parts):
+        for rule in (_voids, _codes, contradicting_ends, _keys, cut_by_a_limit, _halves, _parts):
             found += rule(name, trials)
     return found
 
@@ -120,79 +97,6 @@ def _codes(name: str, trials: TrialTable) -> list[DataFinding]:
     return found
 
 
-def _contradictions(name: str, trials: TrialTable) -> list[DataFinding]:
-    said = trials.said()
-    found = []
-    for column, answers in other_answers(trials).items():
-        pairs = enumerate(zip(answers, said, strict=True), start=2)  # row 1 is the header
-        off = [
-            k
-            for k, (a, s) in pairs
-            if a is not None and s in (Said.SUCCESS, Said.FAILURE) and a != (s is Said.SUCCESS)
-        ]
-        if off:
-            failures = {
-                str(trials.success or trials.stage): sum(s is Said.FAILURE for s in said),
-                column: sum(a is False for a in answers),
-            }
-            text = (
-                f"{name}: {column} disagrees with the outcome on {len(off)} rows; failures are"
-                f" {' or '.join(f'{v} by {k}' for k, v in failures.items())}"
-            )
-            found.append(
-                finding(
-                    "outcome_contradicted",
-                    Severity.WARNING,
-                    text,
-                    "define success once, before the trials",
-                    rows=off,
-                    failures=failures,
-                )
-            )
-    return [*found, *_ended_otherwise(name, trials)]
-
-
-def _ended_otherwise(name: str, trials: TrialTable) -> list[DataFinding]:
-    """Find successes whose own word for how they ended names a failure, and failures that ended in success; a limit alone contradicts nothing."""
-    if trials.ends is None or trials.success is None:
-        return []
-    ends, said = trials.table.column(trials.ends), trials.said()
-    good = {
-        plain(c)
-        for c, s in zip(ends, said, strict=True)
-        if s is Said.SUCCESS and outcome_of(c) is Said.SUCCESS
-    }
-    off = {}
-    for row, (cell, s) in enumerate(zip(ends, said, strict=True), start=2):
-        known = outcome_of(cell)
-        names_failure = (
-            not is_missing(cell)
-            and known is not Said.SUCCESS
-            and (bool(good) or (known is Said.FAILURE and not ended_by_time(cell)))
-        )
-        if (s is Said.SUCCESS and names_failure and known is not Said.MISSING) or (
-            s is Said.FAILURE and known is Said.SUCCESS
-        ):
-            off[row] = plain(cell)
-    # a word that most rows share, such as ``done``, says that the program ended
-    if not off or len(off) > 0.5 * len(said):
-        return []
-    text = (
-        f"{name}: {trials.ends} contradicts {trials.success} on {len(off)} rows"
-        f" ({listed(sorted(set(off.values())))})"
-    )
-    return [
-        finding(
-            "outcome_contradicted",
-            Severity.WARNING,
-            text,
-            "look at these trials and correct one of the two",
-            rows=list(off),
-            words=off,
-        )
-    ]
-
-
 def _keys(name: str, trials: TrialTable) -> list[DataFinding]:
     if trials.trial is None or trials.wide:
         return []
@@ -210,51 +114,6 @@ def _keys(name: str, trials: TrialTable) -> list[DataFinding]:
             text,
             "number trials through, so that a row can be named",
             repeated=repeats(keys),
-        )
-    ]
-
-
-def _caps(name: str, trials: TrialTable) -> list[DataFinding]:
-    """Say which failures a time limit ended: by their own word, or because many are equally long; never that it ended a success."""
-    said = np.array([s is Said.FAILURE for s in trials.said()])
-    if trials.ends is not None:
-        timed = said & np.array([ended_by_time(c) for c in trials.table.column(trials.ends)])
-        if not timed.any():
-            return []
-        text = (
-            f"{name}: {int(timed.sum())} of {int(said.sum())} failures were ended by a time limit, says"
-            f" {trials.ends}"
-        )
-        return [finding("trials_capped", Severity.NOTE, text, _LIMIT_REMEDY, n=int(timed.sum()))]
-    column = find(trials.table, _DURATIONS)
-    if column is None or not trials.table.is_numeric(column):
-        return []
-    values = trials.table.numbers(column)
-    near = values >= 0.99 * np.nanmax(values)
-    if (near & ~said).sum() > (near & said).sum() or (near.mean() > 0.95 and not said.all()):
-        return []  # successes are as long: recordings of one length, no limit
-    at = near & said
-    if at.sum() < 3 or at.sum() < _CAPPED * len(values):
-        return []
-    durations = find(trials.table, ("duration_s",))
-    ends = (
-        f", {trials.table.numbers(durations)[at].min():.1f} to"
-        f" {trials.table.numbers(durations)[at].max():.1f} s"
-        if durations
-        else ""
-    )
-    text = (
-        f"{name}: {int(at.sum())} of {int(said.sum())} failures end at {column} {values[at].min():g} to"
-        f" {values[at].max():g}{ends}: a time limit ended them"
-    )
-    return [
-        finding(
-            "trials_capped",
-            Severity.NOTE,
-            text,
-            _LIMIT_REMEDY,
-            n=int(at.sum()),
-            limit=float(values[at].max()),
         )
     ]
 
@@ -390,80 +249,6 @@ def _parts(name: str, trials: TrialTable) -> list[DataFinding]:
             parts=list(trials.parts),
         )
     ]
-
-
-def judge_counts(name: str, rows: list[Count]) -> list[DataFinding]:
-    """Return what is wrong with a table of counts."""
-    kept = [r for r in rows if not r.is_total]
-    good, n = sum(r.good or 0 for r in kept), sum(r.n or 0 for r in kept)
-    found = []
-    wrong = [r.name for r in rows if r.good is not None and r.n is not None and (r.good > r.n or r.good < 0)]
-    halves = [r.name for r in rows if r.good is not None and not float(r.good).is_integer()]
-    bare = [r.name for r in kept if r.good is None and r.n is not None]
-    off = {
-        r.name: (r.rate, r.good / r.n)
-        for r in rows
-        if r.rate is not None and r.good is not None and r.n and abs(r.rate - r.good / r.n) > 0.0051
-    }
-    text = (
-        f"{name} holds counts of {len(kept)} conditions, not trials: {good:g} of {n}; order, failure modes"
-        " and pairing are lost"
-    )
-    found.append(
-        finding(
-            "aggregate_only",
-            Severity.NOTE,
-            text,
-            "publish one row a trial",
-            success=good,
-            n=n,
-            void=sum(r.void for r in kept),
-        )
-    )
-    totals = [r.name for r in rows if r.is_total]
-    if totals:
-        both = sum(r.n or 0 for r in rows)
-        text = (
-            f"{name}: the row {listed(totals)} is the sum of the others; adding all rows gives {both} trials"
-            f" instead of {n}"
-        )
-        found.append(
-            finding(
-                "total_row", Severity.WARNING, text, "leave the row out; it is not counted here", rows=totals
-            )
-        )
-    if wrong:
-        text = f"{name}: more successes than trials, or fewer than none, in {listed(wrong)}"
-        found.append(
-            finding(
-                "impossible_counts",
-                Severity.FAULT,
-                text,
-                "correct the counts; no rate is given for these",
-                rows=wrong,
-            )
-        )
-    if halves:
-        text = f"{name}: successes that are no whole number in {listed(halves)}; no rate is given for these"
-        remedy = "count whole successes, and give the halves as a mean score beside them"
-        found.append(finding("half_successes", Severity.WARNING, text, remedy, rows=halves))
-    if bare:
-        text = f"{name}: rates without a count that gives them in {listed(bare)}; no interval can be given"
-        found.append(
-            finding("rates_without_counts", Severity.WARNING, text, "give successes and trials", rows=bare)
-        )
-    if off:
-        parts = [f"{k} {100 * a:.1f} % printed, {100 * b:.1f} % by its counts" for k, (a, b) in off.items()]
-        found.append(
-            finding(
-                "rate_is_not_its_counts",
-                Severity.WARNING,
-                f"{name}: {listed(parts)}",
-                "correct one of the two",
-                rows=off,
-            )
-        )
-    return found
 
 
 def not_read(others: Sequence[str], unread: Mapping[str, str]) -> list[DataFinding]:

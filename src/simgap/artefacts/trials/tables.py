@@ -10,8 +10,9 @@ from typing import Any
 
 from simgap.artefacts.sidecars import sidecars
 from simgap.artefacts.tables import TextTable
+from simgap.artefacts.trials.count_findings import finding, judge_counts
 from simgap.artefacts.trials.counts import RATES, Count, counts_of, to_json
-from simgap.artefacts.trials.findings import finding, judge_counts, judge_table, not_read
+from simgap.artefacts.trials.findings import judge_table, not_read
 from simgap.artefacts.trials.metadata import apart_by_day, check_metadata, describe_metadata
 from simgap.artefacts.trials.pairs import comparisons, identical_starts, pair_findings
 from simgap.artefacts.trials.roles import find

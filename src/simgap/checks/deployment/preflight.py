@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from simgap import causes
-from simgap.causes import Cause
-from simgap.findings import CheckResult, Family, Verdict
+from simgap.checks.deployment.visible import Frames, result
+from simgap.findings import CheckResult, Verdict
 
-Frames = NDArray[np.uint8]
-"""``(N, H, W, 3)``."""
 Picture = NDArray[np.float64]
 
 _GRID = 24
@@ -29,11 +27,6 @@ _FLOOR = 2.0
 """Differences of small pictures, of 255, that noise makes."""
 _FLAT_STD = 2.0
 _DARK_MAX, _DARK_STD = 40.0, 4.0
-_SATURATED = 254
-_BRIGHTER = 15.0
-"""Shift of the median, of 255, that everyday light does not make."""
-CONTRAST_TO_NOISE = 3.0
-"""An object nearer to its background than this many times the noise cannot be seen reliably (Rose 1948 asks for 3 to 5)."""
 STALE = 3.0
 """Mean difference, of 255, that one held step makes no scene show."""
 
@@ -49,20 +42,6 @@ TURNS: Mapping[str, Callable[[Picture], Picture]] = {
 }
 """The eight ways a picture can lie; a frame that is not square has the first four."""
 MIRRORED = ("hflip", "vflip", "transpose", "antitranspose")
-
-
-def _result(
-    verdict: Verdict, sentence: str, cause: Cause = causes.PIXELS_OTHER, **fields: Any
-) -> CheckResult:
-    named = cause if verdict is Verdict.BROKEN else causes.NONE
-    return CheckResult(
-        family=Family.PIXELS,
-        name="pictures before the first motion",
-        verdict=verdict,
-        sentence=sentence,
-        cause=named,
-        **fields,
-    )
 
 
 def thumbnails(frames: Frames, grid: int = _GRID) -> Picture:
@@ -111,20 +90,20 @@ def check_slots(live: Mapping[str, Frames], training: Mapping[str, Frames]) -> C
     }
     fields["n"] = len(live[slots[0]])
     if second < _CLEAR * max(best, _FLOOR):
-        return _result(
+        return result(
             Verdict.CANNOT_TELL, "Cameras look too much alike to tell which is in which slot.", **fields
         )
     if columns.tolist() != list(range(len(slots))):
         parts = ", ".join(
             f"{slots[a]} shows {slots[b]}" for a, b in zip(rows, columns, strict=True) if a != b
         )
-        return _result(
+        return result(
             Verdict.BROKEN,
             f"Cameras are in each other's slots: {parts} (their own slots are {own / max(best, 1e-9):.1f}"
             " times as far).",
             **fields,
         )
-    return _result(Verdict.OK, "Every camera shows what its slot showed in training.", **fields)
+    return result(Verdict.OK, "Every camera shows what its slot showed in training.", **fields)
 
 
 def _swaps(n: int) -> list[tuple[int, ...]]:
@@ -170,19 +149,19 @@ def check_orientation(live: Frames, training: Frames, *, camera: str = "camera")
     }
     near = _CLEAR * distance[best] + 0.02
     if rest[0] < near and (best == "identity" or distance["identity"] < near):
-        return _result(
+        return result(
             Verdict.CANNOT_TELL,
             f"The {camera} scene looks alike turned or mirrored; nothing tells its orientation.",
             **fields,
         )
     if best == "identity":
-        return _result(Verdict.OK, f"The {camera} picture lies as in training.", **fields)
+        return result(Verdict.OK, f"The {camera} picture lies as in training.", **fields)
     what = "mirrored" if best in MIRRORED else "turned"
     text = (
         f"The {camera} picture is {what} against training: {best} maps it back ({distance[best]:.2f} against"
         f" {distance['identity']:.2f})."
     )
-    return _result(Verdict.BROKEN, text, **fields)
+    return result(Verdict.BROKEN, text, **fields)
 
 
 def check_crop(live: Frames, training: Frames, *, camera: str = "camera") -> CheckResult:
@@ -222,8 +201,8 @@ def check_crop(live: Frames, training: Frames, *, camera: str = "camera") -> Che
             f"Training saw {side:.1%} of the side of the {camera} frame: everything is off by {off:.1%} of"
             " its distance from the centre."
         )
-        return _result(Verdict.BROKEN, text, **fields)
-    return _result(Verdict.OK, f"The {camera} frame is cropped as in training.", **fields)
+        return result(Verdict.BROKEN, text, **fields)
+    return result(Verdict.OK, f"The {camera} frame is cropped as in training.", **fields)
 
 
 def _zoom_pair(then: Picture, side: float) -> Picture:
@@ -267,13 +246,13 @@ def check_alive(
         "n": len(frames),
     }
     if spread < _FLAT_STD:
-        return _result(
+        return result(
             Verdict.BROKEN,
             f"The {camera} frames are flat: one colour of mean {mean.mean():.0f}, spread {spread:.1f}.",
             **fields,
         )
     if top < _DARK_MAX and spread < _DARK_STD:
-        return _result(
+        return result(
             Verdict.BROKEN,
             f"The {camera} frames are dark without texture: nothing above {top:.0f}, spread {spread:.1f}.",
             **fields,
@@ -287,85 +266,8 @@ def check_alive(
                 f"Red and blue of the {camera} frames are exchanged: mean {mean.round().tolist()}, the scene"
                 f" is {known.round().tolist()}."
             )
-            return _result(Verdict.BROKEN, text, cause=causes.PIXELS_OTHER, **fields)
-    return _result(Verdict.OK, f"The {camera} frames show a scene.", **fields)
-
-
-def check_visible(frames: Frames, region: NDArray[np.bool_], *, camera: str = "camera") -> CheckResult:
-    """Check that an object stands out from what surrounds it, before any rollout.
-
-    Args:
-        frames: ``(N, H, W, 3)`` stills of one scene, at least two for the noise.
-        region: ``(H, W)`` where the object is.
-        camera: its name.
-    """
-    values = frames.astype(np.float64)
-    ring = _ring(region)
-    contrast = float(np.abs(values[:, region].mean(axis=(0, 1)) - values[:, ring].mean(axis=(0, 1))).max())
-    between = float(np.diff(values[:, ring], axis=0).std() / np.sqrt(2)) if len(values) > 1 else 0.0
-    noise = max(between, 0.5)  # half a grey level is the rounding of a byte
-    saturated = float((frames[:, region] >= _SATURATED).all(axis=-1).mean())
-    ratio = contrast / noise
-    numbers = {
-        "contrast": contrast,
-        "noise": noise,
-        "contrast_to_noise": ratio,
-        "saturated_share": saturated,
-        "pixels": int(region.sum()),
-    }
-    fields: dict[str, Any] = {
-        "statistic": "contrast to noise",
-        "value": ratio,
-        "threshold": CONTRAST_TO_NOISE,
-        "numbers": numbers,
-        "n": len(frames),
-    }
-    if ratio < CONTRAST_TO_NOISE:
-        why = f"; {saturated:.0%} of its pixels are saturated" if saturated > 0.05 else ""
-        return _result(
-            Verdict.BROKEN,
-            f"The object cannot be seen by the {camera}: contrast {contrast:.1f} at a noise of"
-            f" {noise:.1f}{why}.",
-            **fields,
-        )
-    return _result(
-        Verdict.OK, f"The object stands out in the {camera} picture ({ratio:.0f} times the noise).", **fields
-    )
-
-
-def _ring(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the surroundings of a region, a few pixels wide and apart from it by one."""
-    width = max(2, round(0.5 * np.sqrt(region.sum())))
-    return _grown(region, width + 1) & ~_grown(region, 1)
-
-
-def _grown(region: NDArray[np.bool_], by: int) -> NDArray[np.bool_]:
-    grown = region
-    for _ in range(by):
-        padded = np.pad(grown, 1)
-        grown = (
-            padded[1:-1, 1:-1] | padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
-        )
-    return grown
-
-
-def check_light(live: Frames, training: Frames, *, camera: str = "camera") -> CheckResult:
-    """Measure the brightness shift of a camera, apart from everything else that differs."""
-    shift = float(np.median(live) - np.median(training))
-    fields: dict[str, Any] = {
-        "statistic": "shift of the median",
-        "value": shift,
-        "threshold": _BRIGHTER,
-        "unit": "1/255",
-        "n": len(live),
-    }
-    if abs(shift) > _BRIGHTER:
-        text = (
-            f"The {camera} picture is {abs(shift):.0f} of 255 {'brighter' if shift > 0 else 'darker'} than in"
-            " training."
-        )
-        return _result(Verdict.BROKEN, text, causes.LIGHT_COLOUR, **fields)
-    return _result(Verdict.OK, f"The {camera} picture is as bright as in training.", **fields)
+            return result(Verdict.BROKEN, text, cause=causes.PIXELS_OTHER, **fields)
+    return result(Verdict.OK, f"The {camera} frames show a scene.", **fields)
 
 
 def check_reset(
@@ -397,5 +299,5 @@ def check_reset(
             f"The {camera} picture after a reset is not of the scene it was reset to: it changes by"
             f" {jump:.1f} of 255 over a held step, then by {still:.1f}."
         )
-        return _result(Verdict.BROKEN, text, **fields)
-    return _result(Verdict.OK, f"The first {camera} picture shows the scene of its state.", **fields)
+        return result(Verdict.BROKEN, text, **fields)
+    return result(Verdict.OK, f"The first {camera} picture shows the scene of its state.", **fields)

@@ -194,34 +194,38 @@ def compare_cameras(
             if group == "pose" and not _takes_away(left[c], fits[c, group, 0, words].residual)
         ]
     )
-    compared = []
-    for camera, difference in differences.items():
-        ends = {end: fit for end, fit in fits.items() if end[0] == camera}
-        best = min(ends, key=lambda end: ends[end].residual, default=(camera, "", 0, ""))
-        group, words = best[1], best[3]
-        if words and _takes_away(left[camera], ends[best].residual):
-            compared.append(
-                CameraComparison(
-                    camera=camera, difference=difference, rearranged=words, **{group: ends[best]}
-                )
-            )
-            continue
-        pose = min(
-            (fit for end, fit in ends.items() if end[1] == "pose" and not end[3]),
-            key=lambda fit: fit.residual,
-            default=None,
-        )
-        light = ends.get((camera, "light", 0, ""))
-        compared.append(
-            CameraComparison(
-                camera=camera,
-                difference=difference,
-                light=light,
-                pose=pose,
-                rearranged=rearranged.get(camera, ""),
-            )
-        )
-    return compared
+    return [
+        _compared(camera, difference, fits, left, rearranged.get(camera, ""))
+        for camera, difference in differences.items()
+    ]
+
+
+def _compared(
+    camera: str,
+    difference: float,
+    fits: Mapping[_Search, PixelFit],
+    left: Mapping[str, float],
+    rearranged: str,
+) -> CameraComparison:
+    """Return what the best fits of one camera leave of its difference."""
+    ends = {end: fit for end, fit in fits.items() if end[0] == camera}
+    best = min(ends, key=lambda end: ends[end].residual, default=(camera, "", 0, ""))
+    group, words = best[1], best[3]
+    if words and _takes_away(left[camera], ends[best].residual):
+        return CameraComparison(camera=camera, difference=difference, rearranged=words, **{group: ends[best]})
+    pose = min(
+        (fit for end, fit in ends.items() if end[1] == "pose" and not end[3]),
+        key=lambda fit: fit.residual,
+        default=None,
+    )
+    light = ends.get((camera, "light", 0, ""))
+    return CameraComparison(
+        camera=camera,
+        difference=difference,
+        light=light,
+        pose=pose,
+        rearranged=rearranged,
+    )
 
 
 def _setup_search(

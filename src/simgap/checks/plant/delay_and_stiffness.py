@@ -8,7 +8,7 @@ from simgap import causes
 from simgap.causes import Cause, Family
 from simgap.checks.base import Progress, training_assumptions
 from simgap.checks.plant.servos import check_plant
-from simgap.checks.replay.open_loop import motions_of, usable_replays
+from simgap.checks.replay.motions import motions_of, usable_replays
 from simgap.evidence import Evidence, Need, Role
 from simgap.findings import CheckResult
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simgap import causes
-from simgap.checks.replay.open_loop import response_of
+from simgap.checks.replay.motions import response_of
 from simgap.conventions import ActionSpec
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.response import Motion

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from simgap import causes
 from simgap.causes import Cause, Family
 from simgap.checks.base import Progress, training_assumptions
-from simgap.checks.replay.open_loop import check_replay, clips_of, motions_of, usable_replays
+from simgap.checks.replay.clips import clips_of
+from simgap.checks.replay.motions import motions_of, usable_replays
+from simgap.checks.replay.open_loop import check_replay
 from simgap.evidence import Evidence, Need, Role
 from simgap.findings import CheckResult
 from simgap.provenance import child_rng

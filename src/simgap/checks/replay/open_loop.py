@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from simgap import causes
 from simgap.causes import Cause
+from simgap.checks.replay.motions import arm_columns, response_of
 from simgap.conventions import ActionSpec
-from simgap.episodes.reader import Dataset
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.maps import DimensionFit, fit_map
-from simgap.measures.response import MAX_DELAY, MIN_ROWS, Motion, Response, fit_response, multiplier_at
+from simgap.measures.response import MAX_DELAY, MIN_ROWS, Motion, Response, multiplier_at
 from simgap.measures.units import PER_DEGREE, unit_pair
 
 SCALE_LIMIT = 0.12
@@ -33,46 +33,6 @@ OFFSET_LIMIT_DEG = 8.0
 _FOLLOWS_R2 = 0.9
 """Share of a joint's variance in the simulator that its reading on the robot repeats where it does follow, in whatever unit."""
 BOOTSTRAPS = 100
-CLIPPED_SHARE = 0.2
-"""Share of commands cut at one value above which it is a stop and not an incident."""
-
-
-def usable_replays(log: Dataset) -> list[int]:
-    """Return the replays that prove something, by index: neither void nor too short to fit."""
-    episodes = ((i, log.episode(i, images=False)) for i in range(log.n_episodes))
-    return [i for i, episode in episodes if len(episode) > 12 and not episode.outcome.is_void]
-
-
-def motions_of(log: Dataset, indices: Sequence[int] | None = None) -> list[Motion]:
-    """Return what was commanded and what the encoders read, per episode of a log.
-
-    Args:
-        log: replays, or the episodes that were replayed.
-        indices: which; both sides of a comparison have to take the same. All usable ones by default.
-    """
-    found = []
-    for index in usable_replays(log) if indices is None else indices:
-        episode = log.episode(index, images=False)
-        command = episode.extras.get("executed_action", episode.action)
-        found.append((np.asarray(command, dtype=np.float32), episode.state))
-    return found
-
-
-def arm_columns(spec: ActionSpec) -> list[int]:
-    """Return the dimensions a response is fitted for: grippers close on things, so their reading says little."""
-    return [i for i, dimension in enumerate(spec.dimensions) if not dimension.is_gripper]
-
-
-def response_of(motions: Sequence[Motion], spec: ActionSpec) -> Response:
-    """Fit the response of every dimension but the grippers."""
-    columns = arm_columns(spec)
-    cut = [(a[:, columns], s[:, columns]) for a, s in motions]
-    return fit_response(
-        cut,
-        [spec.names[i] for i in columns],
-        (spec.low[columns], spec.high[columns]),
-        [PER_DEGREE[spec.dimensions[i].unit] for i in columns],
-    )
 
 
 NAME = "replay of logged actions"
@@ -359,35 +319,6 @@ def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: 
         f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst});"
         f" {SCALE_LIMIT:.0%} is tolerance."
     )
-
-
-def clips_of(log: Dataset, spec: ActionSpec) -> dict[str, float]:
-    """Return where the robot's driver cut commands that the convention allows, dimension -> value it was cut to.
-
-    A driver that clips at another value than the convention's limit has another range or unit; a joint that
-    stands at its stop moves too little to fit a multiplier, but the stop itself tells it.
-    """
-    cuts: dict[str, list[float]] = {}
-    rows = 0
-    for index in range(log.n_episodes):
-        episode = log.episode(index, images=False)
-        applied = episode.extras.get("applied_action")
-        if applied is None:
-            return {}
-        rows += len(episode)
-        for column in arm_columns(spec):
-            command = episode.action[:, column]
-            cut = (
-                (np.abs(applied[:, column] - command) > 0.5)
-                & (command >= spec.low[column])
-                & (command <= spec.high[column])
-            )
-            cuts.setdefault(spec.names[column], []).extend(applied[cut, column].tolist())
-    return {
-        name: float(np.median(values))
-        for name, values in cuts.items()
-        if len(values) > CLIPPED_SHARE * rows and np.ptp(values) < 0.5
-    }
 
 
 def _from_stop(stop: float, name: str, spec: ActionSpec, fitted: float) -> float:

@@ -14,11 +14,12 @@ from simgap.envs.arm import geometry as g
 from simgap.envs.arm.model import build_model
 from simgap.envs.arm.scene import ArmScene
 from simgap.envs.arm.world import ArmWorld
+from simgap.envs.contracts import Judge, TaskSettings
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.engines.mujoco import MujocoEngine
 from simgap.envs.factors import FactorRanges, FactorSpace, FactorValues
 from simgap.envs.rendering import FrameRenderer
-from simgap.envs.simulated import Judge, SimulatedEnv, TaskSettings
+from simgap.envs.simulated import SimulatedEnv
 
 RATE_HZ = 20.0
 SETTLE_STEPS = 2

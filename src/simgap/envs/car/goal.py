@@ -15,11 +15,12 @@ from simgap.envs.car.judge import GOAL_JUDGE, GOAL_MODES, STOP_GAP_M, GoalJudge
 from simgap.envs.car.layout import Spot
 from simgap.envs.car.model import CONE_CONTACT_RADIUS_M, build_model
 from simgap.envs.car.world import CarWorld
+from simgap.envs.contracts import Judge, TaskSettings
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.engines.mujoco import MujocoEngine
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.envs.rendering import FrameRenderer
-from simgap.envs.simulated import Judge, SimulatedEnv, TaskSettings
+from simgap.envs.simulated import SimulatedEnv
 
 RATE_HZ = 20.0
 HORIZON_STEPS = 300

@@ -7,7 +7,6 @@ shows them; the key map turns them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, HDF5_OBJECTS, SIDE, TEXT_BYTES, WIDTH, said
+from simgap.bounds import DAMAGED, DECODED_BYTES, EPISODES, SIDE, TEXT_BYTES, WIDTH, said
 from simgap.conventions import Dimension
 from simgap.episodes.formats.commands import say_once
+from simgap.episodes.formats.hdf5_items import (
+    natural_order,
+    read_column,
+    read_item,
+    require_bounded,
+    require_closed,
+)
 from simgap.episodes.formats.hdf5_layout import (
     ROBOMIMIC,
     InputRange,
@@ -31,6 +37,7 @@ from simgap.episodes.formats.hdf5_layout import (
     robosuite_actions,
     task_of,
 )
+from simgap.episodes.formats.hdf5_walk import require_own, walk_tree
 from simgap.episodes.formats.index import DatasetInfo, EpisodeEntry, Feature
 from simgap.episodes.formats.keymap import KeyMap, resolve
 from simgap.episodes.formats.layout import require_content
@@ -43,8 +50,6 @@ if TYPE_CHECKING:
     import h5py
 
 _MOST_BYTES = 1 << 42
-_DEEPEST = 4
-_MOST_KEYS = 2000
 
 
 class _Camera(NamedTuple):
@@ -81,13 +86,13 @@ class Hdf5Source(Source):
         with opened(entry.data) as file:
             group = file[self._groups[entry.index]]
             for key in self._numeric:
-                item = _item(group, key, entry)
+                item = read_item(group, key, entry)
                 if item.shape[:1] != (entry.length,):
                     raise DataError(
                         f"{entry.data}: {key!r} of episode {entry.index} has shape {item.shape}, expected"
                         f" {entry.length} rows; drop the episode"
                     )
-                columns[key] = _column(np.asarray(_bounded(item, entry.data)[()]))
+                columns[key] = read_column(np.asarray(require_bounded(item, entry.data)[()]))
         frames = np.arange(entry.length, dtype=np.int64)
         columns["frame_index"], columns["episode_index"] = (
             pa.array(frames),
@@ -99,13 +104,13 @@ class Hdf5Source(Source):
         """Copy raw frames, or decode compressed ones; padding behind a JPEG's end does no harm."""
         camera = self._cameras[key]
         with opened(entry.data) as file:
-            item = _item(file[self._groups[entry.index]], key, entry)
+            item = read_item(file[self._groups[entry.index]], key, entry)
             if len(item) < start + len(out):
                 raise DataError(
                     f"{entry.data}: {key!r} ends after {len(item)} of {entry.length} frames; the recording"
                     " was cut, drop the episode"
                 )
-            _require_own(item, entry.data, key)
+            require_own(item, entry.data, key)
             if item.shape[1:] == out.shape[1:] and item.dtype == np.uint8:
                 item.read_direct(out, np.s_[start : start + len(out)])
                 return
@@ -169,7 +174,7 @@ def open_hdf5(root: Path, keymap: KeyMap | None) -> Opened:
         MachineError: h5py is not installed.
     """
     files = (
-        sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=_natural)
+        sorted((p for p in root.iterdir() if p.suffix in HDF5_SUFFIXES), key=natural_order)
         if root.is_dir()
         else [root]
     )
@@ -266,7 +271,7 @@ def _episodes(
     seen: dict[Layout, Path] = {}
     for path in files:
         with opened(path) as file:
-            _require_closed(file, path)
+            require_closed(file, path)
             layout = next((layout for layout in known if layout.fits(file)), None)
             if layout is None:
                 expected = (
@@ -287,7 +292,7 @@ def _episodes(
                     raise DataError(f"{root} holds more than {EPISODES} episodes; split it")
                 action = file[name].get(layout.action)
                 if getattr(action, "dtype", None) is not None:
-                    _bounded(action, path)
+                    require_bounded(action, path)
                 # absent, a group, a type, a scalar or empty
                 if getattr(action, "shape", ())[:1] in ((), (0,)):
                     raise DataError(f"{path}: {name} has no frames in {layout.action!r}; drop the episode")
@@ -320,7 +325,7 @@ def _features(
     features: dict[str, Feature] = {}
     cameras: dict[str, _Camera] = {}
     odd: list[str] = []
-    for key, item in _walk(group, entry.data):
+    for key, item in walk_tree(group, entry.data):
         if layout.skips(key):
             continue
         camera = _camera(item, key, entry) if layout.is_camera(key, item) else None
@@ -348,76 +353,6 @@ def _features(
     return features, cameras
 
 
-def _walk(
-    group: h5py.Group, path: Path, prefix: str = "", depth: int = 0
-) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets below a group; what would lead out of the file is refused."""
-    import h5py
-
-    # a name that is no text is no name of ours
-    for count, name in enumerate(sorted(n for n in group if isinstance(n, str))):
-        if count > _MOST_KEYS:
-            raise DataError(
-                f"{path}: {group.name} holds more than {_MOST_KEYS} keys, which is no episode; check what"
-                " it is"
-            )
-        item = group.get(name)  # nothing where a soft link leads nowhere
-        if isinstance(item, h5py.Group):
-            if depth < _DEEPEST and item.id not in _above(group):
-                yield from _walk(item, path, f"{prefix}{name}/", depth + 1)
-        elif isinstance(item, h5py.Dataset):
-            _require_own(item, path, f"{prefix}{name}")
-            yield f"{prefix}{name}", item
-
-
-def _above(group: h5py.Group) -> list[Any]:
-    """Return the groups in which a group lies, itself and the top among them."""
-    parts = [p for p in str(group.name).split("/") if p]
-    return [group.file["/" + "/".join(parts[:k])].id for k in range(len(parts) + 1)]
-
-
-def _require_closed(file: h5py.File, path: Path) -> None:
-    """Raise unless every link of a file stays inside it, before anything follows one: a link may name a pipe, or any file at all.
-
-    Raises:
-        DataError: names the link, or a file of far too many objects.
-    """
-    import h5py
-
-    count = 0
-
-    def look(name: str, link: object) -> str | None:
-        nonlocal count
-        count += 1
-        return name if isinstance(link, h5py.ExternalLink) or count > HDF5_OBJECTS else None
-
-    found = file.visititems_links(look)
-    if found is not None and count > HDF5_OBJECTS:
-        raise DataError(f"{path} holds more than {HDF5_OBJECTS} objects; split it")
-    if found is not None:
-        raise DataError(f"{path}: {found} is a link into another file; copy the data into one file")
-
-
-def _require_own(item: h5py.Dataset, path: Path, key: str) -> None:
-    if item.is_virtual or item.external:
-        raise DataError(f"{path}: the values of {key} lie in other files; copy them into one file")
-
-
-def _bounded(item: h5py.Dataset, path: Path) -> h5py.Dataset:
-    """Return a table whose values lie in the file and may be held whole.
-
-    Raises:
-        DataError: names it.
-    """
-    _require_own(item, path, str(item.name))
-    if item.size is not None and item.nbytes > DECODED_BYTES:
-        raise DataError(
-            f"{path}: {item.name} declares shape {list(item.shape)}, {item.nbytes} bytes, more than the"
-            f" {DECODED_BYTES} read here; split it"
-        )
-    return item
-
-
 def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None:
     """Return how frames are stored, or None where they are no colour images."""
     if item.dtype.kind == "u" and item.ndim == 4 and item.dtype.itemsize == 1:
@@ -434,30 +369,3 @@ def _camera(item: h5py.Dataset, key: str, entry: EpisodeEntry) -> _Camera | None
         height, width, _ = decode_image(data, where=f"{entry.data} frame 0 of {key!r}").shape
         return _Camera(shape=(height, width, 3), is_compressed=True, is_channel_first=False)
     return None
-
-
-def _item(group: h5py.Group, key: str, entry: EpisodeEntry) -> h5py.Dataset:
-    item = group.get(key)
-    if getattr(item, "dtype", None) is None:
-        raise DataError(
-            f"{entry.data} has no {key!r} in episode {entry.index} ({group.name}), which the first episode"
-            " has; drop one of the two"
-        )
-    return item
-
-
-def _column(values: NDArray[Any]) -> pa.Array:
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(
-        pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1]
-    )
-
-
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Sort ``episode_10`` behind ``episode_9``."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", path.name)
-        if part
-    ]

@@ -25,6 +25,7 @@ from simgap.episodes.formats.layout import (
 from simgap.episodes.formats.parquet import open_parquet, read_parquet
 from simgap.episodes.spec import SCHEMA, DatasetSpec
 from simgap.episodes.statistics.exact import StreamingStatistics, image_statistics
+from simgap.episodes.write.features import features, plain_rate, task_table
 from simgap.episodes.write.files import commit, sync_filesystem
 from simgap.episodes.write.tables import (
     CONTENT,
@@ -32,11 +33,8 @@ from simgap.episodes.write.tables import (
     TRIALS,
     Summary,
     content_of,
-    features,
     number_frames,
     number_row,
-    plain_rate,
-    task_table,
     to_bytes,
 )
 from simgap.errors import DataError

@@ -173,14 +173,8 @@ class Server:
             "type": self._type,
             "lerobot": importlib.metadata.version("lerobot"),
             "torch": str(self._torch.__version__),
-            "inputs": {
-                name: {"type": f.type.value, "shape": list(f.shape)}
-                for name, f in (config.input_features or {}).items()
-            },
-            "outputs": {
-                name: {"type": f.type.value, "shape": list(f.shape)}
-                for name, f in (config.output_features or {}).items()
-            },
+            "inputs": _shapes(config.input_features or {}),
+            "outputs": _shapes(config.output_features or {}),
             "entries": (
                 1
                 if self._theirs
@@ -191,10 +185,7 @@ class Server:
             "temporal_ensemble_coeff": getattr(config, "temporal_ensemble_coeff", None),
             "watches": self._windowed and self._window > 1,
             "takes_task": any("Tokenizer" in type(step).__name__ for step in self._pre.steps),
-            "is_relative": any(
-                type(step).__name__ == "RelativeActionsProcessorStep" and step.enabled
-                for step in self._pre.steps
-            ),
+            "is_relative": any(_is_relative(step) for step in self._pre.steps),
             "scalers": [
                 _scaler(side, step)
                 for side, steps in (("in", self._pre.steps), ("out", self._post.steps))
@@ -232,9 +223,8 @@ class Server:
             with self._episode_of(row).at_work(self._policy):
                 actions = self._policy.select_action(batch)[:, None]
         else:
-            actions = self._policy.predict_action_chunk(
-                self._remember(row, batch) if self._windowed else batch
-            )
+            seen = self._remember(row, batch) if self._windowed else batch
+            actions = self._policy.predict_action_chunk(seen)
         found: NDArray[Any] = self._post(actions).cpu().numpy()
         return found
 
@@ -278,11 +268,8 @@ class Server:
             self._post.reset()
             self._episodes[key] = _Episode.fresh(self._policy, self._names, self._window)
         if key not in self._episodes:
-            alone = (
-                ""
-                if self._type in SEPARABLE
-                else f" (policy type {self._type!r} can run one episode at a time)"
-            )
+            one = f" (policy type {self._type!r} can run one episode at a time)"
+            alone = "" if self._type in SEPARABLE else one
             raise RefusedError(
                 "usage",
                 f"step {step} of an episode whose step 0 the policy was not shown, or which made way for"
@@ -304,11 +291,8 @@ class Server:
         before = dict(vars(self._policy))
         self._policy.reset()
         after = vars(self._policy)
-        return tuple(
-            sorted(
-                name for name in after if name == "temporal_ensembler" or after[name] is not before.get(name)
-            )
-        )
+        own = "temporal_ensembler"
+        return tuple(sorted(n for n in after if n == own or after[n] is not before.get(n)))
 
 
 class _Episode:
@@ -340,6 +324,14 @@ class _Episode:
         self._state = {name: getattr(self._policy, name) for name in self._state}
         for name, value in self._idle.items():
             setattr(self._policy, name, value)
+
+
+def _shapes(features: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"type": f.type.value, "shape": list(f.shape)} for name, f in features.items()}
+
+
+def _is_relative(step: Any) -> bool:
+    return type(step).__name__ == "RelativeActionsProcessorStep" and bool(step.enabled)
 
 
 def _scales(step: Any) -> bool:
@@ -399,11 +391,8 @@ def main() -> None:
         except RefusedError as error:
             answer = {"refused": error.kind, "text": str(error)}
         except Exception as error:
-            answer = {
-                "raised": type(error).__name__,
-                "text": str(error)[:4000],
-                "trace": traceback.format_exc()[-8000:],
-            }
+            trace = traceback.format_exc()[-8000:]
+            answer = {"raised": type(error).__name__, "text": str(error)[:4000], "trace": trace}
         sink.writelines(pack({**answer, "id": request["id"]}, out))
         sink.flush()
 

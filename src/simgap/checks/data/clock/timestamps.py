@@ -9,6 +9,7 @@ import numpy as np
 
 from simgap.checks.data.clock.facts import Clock, Running, pooled_step, rate_groups, running
 from simgap.checks.data.clock.faults import hours, read_stamps, running_on
+from simgap.checks.data.clock.gaps import find_gaps, find_jitter, find_overrun
 from simgap.checks.data.clock.repeats import check_repeats
 from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
@@ -22,10 +23,6 @@ _RATE_FAULT = 0.05
 _RATES_APART = 0.1
 _FEW_STEPS = 10
 """An episode of fewer says nothing of its rate."""
-_FEW_MISSING = 0.01
-_HICCUP_S = 0.5
-"""Gaps up to this are what a busy USB bus does now and then, as long as few frames are missing."""
-_MOST_JITTER = 0.2
 _NO_LOOP_HZ = 150.0
 """A tub stamped faster than this was stamped while it was written; no car's loop runs so."""
 
@@ -86,11 +83,11 @@ def _clock(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]:
     # the steps of stamps that are no clock of the loop have no gaps either
     if measured["measured_hz"] < 4 * declared:
         found += [
-            *_gaps(pooled, sorted_out, step),
+            *find_gaps(pooled, sorted_out, step),
             *_pauses(pooled, sorted_out),
-            *_jitter(measured, sorted_out),
+            *find_jitter(measured, sorted_out),
         ]
-    return measured, [*found, *_overrun(pooled, measured, clocks, key)]
+    return measured, [*found, *find_overrun(pooled, measured, clocks, key)]
 
 
 def _none() -> DataFinding:
@@ -261,42 +258,6 @@ def _changes(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     ]
 
 
-def _gaps(pooled: Pooled, found: Mapping[int, Running], step: float) -> list[DataFinding]:
-    """Say which frames are missing between others; a pause is told apart."""
-    gaps = {n: r for n, r in found.items() if r.missing}
-    if not gaps:
-        return []
-    missing, frames = sum(r.missing for r in gaps.values()), sum(pooled.lengths.values())
-    share = missing / (missing + frames)
-    worst = max(gaps, key=lambda n: gaps[n].largest_gap_s or step)
-    longest = max(gaps[worst].largest_gap_s, 2 * step)
-    is_little = share < _FEW_MISSING and longest <= _HICCUP_S
-    many = sorted(gaps, key=lambda n: -gaps[n].missing)
-    return [
-        DataFinding(
-            code="clock_gaps",
-            severity=Severity.NOTE if is_little else Severity.WARNING,
-            sentence=(
-                f"about {missing} frames are missing ({100 * share:.1f} %), in {len(gaps)} of {len(found)}"
-                f" episodes; the longest gap is {1e3 * longest:.0f} ms in episode {worst} against a step of"
-                f" {1e3 * step:.0f} ms"
-            ),
-            remedy=(
-                f"look at episodes {listed([str(n) for n in many])}; cut them at the gaps or drop them"
-                if not is_little
-                else "nothing to do; if it grows, look at the load of the machine and the USB bus"
-            ),
-            feature="timestamp",
-            numbers={
-                "largest_gap_ms": {str(n): 1e3 * r.largest_gap_s for n, r in gaps.items()},
-                "missing": missing,
-                "share": share,
-                "step_ms": 1e3 * step,
-            },
-        )
-    ]
-
-
 def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     """Say where an episode goes on after a pause: a chunk of actions runs over it."""
     pauses = {n: r.pauses for n, r in found.items() if r.pauses}
@@ -372,43 +333,6 @@ def _paused_between(pooled: Pooled, measured: dict[str, Any]) -> list[DataFindin
     return found
 
 
-def _jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[DataFinding]:
-    bursts = [n for n, r in found.items() if r.in_bursts]
-    jitter, step = measured["jitter_ms"], 1e3 / measured["measured_hz"]
-    if bursts:
-        return [
-            DataFinding(
-                code="clock_bursts",
-                severity=Severity.WARNING,
-                sentence=(
-                    f"frames come in bursts in {len(bursts)} of {len(found)} episodes: most steps are far"
-                    f" from their median, {step:.1f} ms on the average while it runs"
-                ),
-                remedy=(
-                    "stamp frames where they are taken and not where a buffer is emptied; a delta of two"
-                    " states means nothing over unequal steps"
-                ),
-                feature="timestamp",
-                numbers={"episodes": bursts, "mean_step_ms": step},
-            )
-        ]
-    if jitter <= _MOST_JITTER * step:
-        return []
-    return [
-        DataFinding(
-            code="clock_jitter",
-            severity=Severity.NOTE,
-            sentence=f"steps scatter by {jitter:.1f} ms (standard deviation) around {step:.1f} ms",
-            remedy=(
-                "look frames up by time and not by number; a loop that sleeps for the rest of its period"
-                " scatters less"
-            ),
-            feature="timestamp",
-            numbers={"jitter_ms": jitter, "step_ms": step},
-        )
-    ]
-
-
 def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
     """Find stamps of a LeRobot dataset that do not begin at 0 in every episode."""
     starts = running_on(pooled.indices, clocks, pooled.dataset.info.rate_hz)
@@ -434,29 +358,5 @@ def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
             ),
             feature="timestamp",
             numbers={str(n): s for n, s in starts.items()},
-        )
-    ]
-
-
-def _overrun(pooled: Pooled, measured: dict[str, Any], clocks: list[Clock], key: str) -> list[DataFinding]:
-    """Find true time stamps that, times the declared rate, name frames that are not there."""
-    declared = float(measured["declared_hz"])
-    last = {n: round(float(c[-1] - c[0]) * declared) for n, c in zip(pooled.indices, clocks, strict=True)}
-    beyond = {n: k for n, k in last.items() if k >= pooled.lengths[n]}
-    if not beyond or key == TIME:
-        return []
-    worst = max(beyond, key=lambda n: beyond[n] - pooled.lengths[n])
-    return [
-        DataFinding(
-            code="timestamps_overrun",
-            severity=Severity.NOTE,
-            sentence=(
-                f"time stamps are a real clock: time x {declared:g} fps names frames beyond the last in"
-                f" {len(beyond)} episodes (frame {beyond[worst]} of {pooled.lengths[worst]} in episode"
-                f" {worst}), which crashes loaders that look frames up so; nothing is wrong with the data"
-            ),
-            remedy="look frames up by the nearest presentation time and stop at the last one",
-            feature=key,
-            numbers={str(n): {"asked_for": k, "frames": pooled.lengths[n]} for n, k in beyond.items()},
         )
     ]

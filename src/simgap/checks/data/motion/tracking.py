@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgap.checks.data.motion.loads import at_stops, blocked, loaded_jaws
+from simgap.checks.data.motion.saturation import FEWEST, find_saturation
 from simgap.checks.data.pooled import Joint, Pooled
 from simgap.measures.gripper import GripperAgreement, agreement
 from simgap.measures.lag_sums import LagSums, lag_sums
@@ -21,11 +22,6 @@ _MOST_FRAMES = 60
 _WINDOW_S = 0.25
 """Velocities are differences over this time, so that quantised encoders still give a slope."""
 _MOVING = 0.05
-_FEWEST = 12
-_BINS = 12
-_ROUND_LIMITS = (1.0, 100.0, 180.0, 255.0, 360.0, 1023.0, 4095.0, float(np.pi))
-"""Ends of common ranges; 0 and 90 are not among them, arms rest there."""
-_SHORTEST_RUN = 3.0
 _ROUNDING = 3e-7
 """Relative difference of two numbers that a change of float type makes; no encoder repeats its command that well."""
 
@@ -192,7 +188,7 @@ def track_joint(
     load = loaded_jaws(a, s, moving) if joint.is_gripper else {}
     load = load or ({} if is_at_stop else blocked(pairs, lag, rate_hz))
     held = np.asarray(load.pop("mask", np.zeros(len(a), dtype=bool)))
-    saturation = _saturation(joint, a, s, _firsts(pairs, lag), is_loaded=bool(load))
+    saturation = find_saturation(joint, a, s, _firsts(pairs, lag), is_loaded=bool(load))
     affected = held | np.asarray(saturation.pop("mask", np.zeros(len(a), dtype=bool)))
     velocity_lag, correlation = _velocity_lag(pairs, longest, rate_hz)
     return Tracking(
@@ -212,7 +208,7 @@ def track_joint(
         still=_fit(a[~moving], s[~moving], spread),
         unaffected=_fit(a[~affected], s[~affected], spread),
         bias=float(residual.mean()),
-        bias_still=float(np.median(residual[~moving])) if (~moving).sum() >= _FEWEST else None,
+        bias_still=float(np.median(residual[~moving])) if (~moving).sum() >= FEWEST else None,
         still_frames=int((~moving).sum()),
         turns=_turns(sums),
         jaws=agreement(a, s) if joint.is_gripper else None,
@@ -321,7 +317,7 @@ def _r2(a: NDArray[np.float64], s: NDArray[np.float64]) -> float:
 
 
 def _fit(a: NDArray[np.float64], s: NDArray[np.float64], spread: float) -> Fit:
-    if len(a) < _FEWEST or a.std() < 0.01 * spread:
+    if len(a) < FEWEST or a.std() < 0.01 * spread:
         return Fit(n=len(a))
     scale, offset = np.polyfit(a, s, 1)
     return Fit(n=len(a), scale=float(scale), offset=float(offset), r2=_r2(a, s))
@@ -353,80 +349,6 @@ def _delta_correlation(pairs: list[tuple[NDArray[np.float64], NDArray[np.float64
     a = np.concatenate([x[:-1] for x, _ in pairs])
     step = np.concatenate([np.diff(s) for _, s in pairs])
     return float(np.corrcoef(a, step)[0, 1]) if np.ptp(a) > 0 and np.ptp(step) > 0 else None
-
-
-def _saturation(
-    joint: Joint,
-    a: NDArray[np.float64],
-    s: NDArray[np.float64],
-    firsts: NDArray[np.bool_],
-    *,
-    is_loaded: bool,
-) -> dict[str, Any]:
-    """Find a command clipped at a limit, or a state that stops while the command goes on; jaws fully open or closed are no limit."""
-    command = {} if joint.is_gripper else _clipped(a, firsts)
-    if command:
-        return command
-    return {} if is_loaded else _stopped(a, s)
-
-
-def _clipped(a: NDArray[np.float64], firsts: NDArray[np.bool_]) -> dict[str, Any]:
-    if len(np.unique(a)) <= 16:
-        return {}
-    speed = np.where(firsts[1:], 0.0, np.abs(np.diff(a)))  # nothing moves from one episode into the next
-    fast = 0.2 * float(np.quantile(speed[speed > 0], 0.9)) if (speed > 0).any() else np.inf
-    for side, limit in (("high", float(a.max())), ("low", float(a.min()))):
-        at = a == limit
-        entries = np.flatnonzero(~at[:-1] & at[1:] & ~firsts[1:])
-        runs = int((at & (firsts | ~np.concatenate([[False], at[:-1]]))).sum())
-        abrupt = int((speed[entries] >= fast).sum())
-        is_round = any(abs(abs(limit) - r) <= 1e-6 * max(1.0, r) for r in _ROUND_LIMITS)
-        if (
-            at.sum() >= max(_FEWEST, _SHORTEST_RUN * runs)
-            and at.mean() >= 0.01
-            and (is_round or (abrupt >= 3 and abrupt >= 0.5 * len(entries)))
-        ):
-            return {
-                "mask": at,
-                "what": "action",
-                "side": side,
-                "limit": limit,
-                "frames": int(at.sum()),
-                "share": float(at.mean()),
-            }
-    return {}
-
-
-def _stopped(a: NDArray[np.float64], s: NDArray[np.float64]) -> dict[str, Any]:
-    spread = float(np.ptp(a))
-    edges = np.linspace(a.min(), a.max(), _BINS + 1)
-    bins = np.clip(np.digitize(a, edges) - 1, 0, _BINS - 1)
-    filled = [b for b in range(_BINS) if (bins == b).sum() >= 5]
-    means = {b: float(s[bins == b].mean()) for b in filled}
-    for side, order in (("high", filled[::-1]), ("low", filled)):
-        flat = [
-            b
-            for k, b in enumerate(order)
-            if all(abs(means[c] - means[order[0]]) < 0.02 * spread for c in order[: k + 1])
-        ]
-        rest = [b for b in order if b not in flat]
-        inside = np.isin(bins, flat)
-        if len(flat) < 3 or len(rest) < 2 or inside.mean() < 0.02 or s[inside].std() > 0.05 * spread:
-            continue
-        limit = means[order[0]]
-        beyond = float(np.abs(a[inside] - limit).max())
-        if beyond > 0.2 * spread and abs(means[rest[-1]] - limit) > 0.1 * spread:
-            extreme = float(a.max() if side == "high" else a.min())
-            return {
-                "mask": inside,
-                "what": "state",
-                "side": side,
-                "limit": limit,
-                "command": extreme,
-                "frames": int(inside.sum()),
-                "share": float(inside.mean()),
-            }
-    return {}
 
 
 def is_idle(t: Tracking, alive: list[Tracking]) -> bool:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simgap.conventions import SO101_JOINTS
 from simgap.envs._mujoco import mujoco
-from simgap.envs.arm import geometry as g
 from simgap.envs.arm.model import KP, KV
 from simgap.envs.arm.world import ArmWorld
-from simgap.envs.engines.conformance.base import Measure, Probe
+from simgap.envs.engines.conformance.arm_grip import ArmProbe, grip_opening, grip_slip, grip_torque, probe_at
+from simgap.envs.engines.conformance.base import Measure
 from simgap.envs.engines.conformance.bench import STEP_S, G, period
 from simgap.provenance import child_rng
 
@@ -31,8 +30,6 @@ DROPS = 10
 _AWAY = ((-0.12, 0.30), (-0.12, -0.30), (0.45, 0.30))
 """Corners of the table that the arm does not reach."""
 
-ArmProbe = Probe[ArmWorld]
-
 
 def _cleared(probe: ArmProbe, **factors: float) -> ArmWorld:
     """Return a world with the cubes out of the arm's way."""
@@ -41,13 +38,6 @@ def _cleared(probe: ArmProbe, **factors: float) -> ArmWorld:
         world.data.qpos[start : start + 2] = x, y
     world.engine.reset()
     return world
-
-
-def _at(world: ArmWorld, angles_deg: NDArray[np.float64] | list[float]) -> None:
-    """Put the arm at rest at joint angles, deg and gripper percent, commanded to stay."""
-    world.set_encoders(np.asarray(angles_deg, dtype=np.float64))
-    world.data.qvel[:] = 0.0
-    world.engine.reset()
 
 
 def _follows(joint: int) -> Callable[[ArmProbe], float]:
@@ -82,7 +72,7 @@ def _overshoot(joint: int) -> Callable[[ArmProbe], float]:
                 pose[2] = -90.0  # forearm in line with the upper arm, clear of the table both ways
             if joint == 2:
                 pose[1] = -100.0 if end > 0 else 90.0
-            _at(world, pose)
+            probe_at(world, pose)
             world.data.qpos[joint] = limit - end * 0.05
             world.data.ctrl[joint] = limit + end * BEYOND_RAD
             world.engine.reset()
@@ -140,7 +130,7 @@ def _chain(model: Any, body: int) -> set[int]:
 def _gravity(joint: int) -> Callable[[ArmProbe], float]:
     def value(probe: ArmProbe) -> float:
         world = _cleared(probe)
-        _at(world, [0.0, 20.0, 30.0, 10.0, 0.0, 50.0])
+        probe_at(world, [0.0, 20.0, 30.0, 10.0, 0.0, 50.0])
         return float(world.gravity_torque()[joint])
 
     return value
@@ -149,7 +139,7 @@ def _gravity(joint: int) -> Callable[[ArmProbe], float]:
 def _gravity_theory(joint: int) -> Callable[[ArmProbe], float]:
     def value(probe: ArmProbe) -> float:
         world = _cleared(probe)
-        _at(world, [0.0, 20.0, 30.0, 10.0, 0.0, 50.0])
+        probe_at(world, [0.0, 20.0, 30.0, 10.0, 0.0, 50.0])
         return _lever_torque(world, joint)
 
     return value
@@ -167,7 +157,7 @@ def _swing(probe: ArmProbe) -> float:
 
 
 def _let_swing(world: ArmWorld) -> None:
-    _at(world, [0.0, 0.0, 0.0, 80.0, 0.0, 50.0])  # 10 deg from hanging
+    probe_at(world, [0.0, 0.0, 0.0, 80.0, 0.0, 50.0])  # 10 deg from hanging
     model = world.model
     model.actuator_gainprm[:, 0] = HOLDING_KP
     model.actuator_biasprm[:, 1] = -HOLDING_KP
@@ -180,7 +170,7 @@ def _let_swing(world: ArmWorld) -> None:
 def _swing_theory(probe: ArmProbe) -> float:
     """Return ``2 pi sqrt(I / k) (1 + a^2 / 16)`` with the inertia about the wrist, its servo's included, and the slope of the weight's torque."""
     world = _cleared(probe)
-    _at(world, [0.0, 0.0, 0.0, 90.0, 0.0, 50.0])
+    probe_at(world, [0.0, 0.0, 0.0, 90.0, 0.0, 50.0])
     model, data = world.model, mujoco.MjData(world.model)
     data.qpos[:] = world.data.qpos
     angle, slope = _rest_angle(model, data)
@@ -312,45 +302,6 @@ def _unrest(probe: ArmProbe) -> float:
     return worst
 
 
-def _gripped(probe: ArmProbe) -> ArmWorld:
-    """Return a world in which the jaws have closed on the target where it lies."""
-    world = probe.start()
-    x, y, z = (float(v) for v in world.cube_position(0))
-    angles = g.inverse(g.ToolPose(x, y, max(z, 0.0125), 0.0), world.cube_half[0] + 0.002)
-    _at(world, [*angles, g.HOME_GRIPPER])
-    world.command(np.array([*angles, 0.0]) + world.offset_deg)
-    world.engine.advance(1.0)
-    return world
-
-
-def _grip_torque(probe: ArmProbe) -> float:
-    return _gripped(probe).gripper_torque()
-
-
-def _grip_opening(probe: ArmProbe) -> float:
-    return float(_gripped(probe).encoders()[5])
-
-
-def _slip(probe: ArmProbe) -> float:
-    """Return how fast a cube that is held up slides out of the jaws, mm/s."""
-    world = _gripped(probe)
-    command = world.encoders()
-    command[5] = 0.0
-    for _ in range(20):
-        command[1] -= 1.5
-        world.command(command)
-        world.engine.advance(0.05)
-    world.engine.advance(1.0)
-    before = _in_hand(world)
-    world.engine.advance(2.0)
-    return 1e3 * float(np.linalg.norm(_in_hand(world) - before)) / 2.0
-
-
-def _in_hand(world: ArmWorld) -> NDArray[np.float64]:
-    axes = world.data.site_xmat[world.grasp_site].reshape(3, 3)
-    return np.asarray(axes.T @ (world.cube_position(0) - world.data.site_xpos[world.grasp_site]))
-
-
 def _joint_measures() -> list[Measure[ArmWorld]]:
     found = []
     for joint, name in enumerate(JOINTS):
@@ -393,9 +344,9 @@ ARM: tuple[Measure[ArmWorld], ...] = (
     Measure(name="rest: cube", unit="mm", what="how deep a resting cube sinks in", value=_rest_height, theory=lambda _: 0.0, tolerance=0.2),
     Measure(name="rest: dropped cube", unit="m/s, rad/s", what="largest speed 2 s after a fall, over some turns", value=_unrest,
             theory=lambda _: 0.0, tolerance=0.05),
-    Measure(name="grip: torque", unit="N m", what="of the gripper's servo, closed on a cube; below zero closes", value=_grip_torque,
+    Measure(name="grip: torque", unit="N m", what="of the gripper's servo, closed on a cube; below zero closes", value=grip_torque,
             theory=lambda p: -float(p.world.model.actuator_forcerange[5, 1]), tolerance=0.01),
-    Measure(name="grip: opening", unit="%", what="gripper reading, closed on a cube", value=_grip_opening, tolerance=1.5),
-    Measure(name="grip: slip", unit="mm/s", what="of a cube that is held up", value=_slip, theory=lambda _: 0.0, tolerance=0.2),
+    Measure(name="grip: opening", unit="%", what="gripper reading, closed on a cube", value=grip_opening, tolerance=1.5),
+    Measure(name="grip: slip", unit="mm/s", what="of a cube that is held up", value=grip_slip, theory=lambda _: 0.0, tolerance=0.2),
 )  # fmt: skip
 """What is measured on ``arm-pick``."""

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from simgap.envs.contracts import World
 from simgap.envs.engines.base import EngineMaker
 from simgap.envs.engines.differences import Difference
 from simgap.envs.factors import FactorValues
-from simgap.envs.simulated import SimulatedEnv, World
+from simgap.envs.simulated import SimulatedEnv
 
 WorldT = TypeVar("WorldT", bound=World)
 

@@ -1,0 +1,50 @@
+"""Replays as motions: command and state of each joint, and how the arm responds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simgap.conventions import ActionSpec
+from simgap.episodes.reader import Dataset
+from simgap.measures.response import Motion, Response, fit_response
+from simgap.measures.units import PER_DEGREE
+
+
+def usable_replays(log: Dataset) -> list[int]:
+    """Return the replays that prove something, by index: neither void nor too short to fit."""
+    episodes = ((i, log.episode(i, images=False)) for i in range(log.n_episodes))
+    return [i for i, episode in episodes if len(episode) > 12 and not episode.outcome.is_void]
+
+
+def motions_of(log: Dataset, indices: Sequence[int] | None = None) -> list[Motion]:
+    """Return what was commanded and what the encoders read, per episode of a log.
+
+    Args:
+        log: replays, or the episodes that were replayed.
+        indices: which; both sides of a comparison have to take the same. All usable ones by default.
+    """
+    found = []
+    for index in usable_replays(log) if indices is None else indices:
+        episode = log.episode(index, images=False)
+        command = episode.extras.get("executed_action", episode.action)
+        found.append((np.asarray(command, dtype=np.float32), episode.state))
+    return found
+
+
+def arm_columns(spec: ActionSpec) -> list[int]:
+    """Return the dimensions a response is fitted for: grippers close on things, so their reading says little."""
+    return [i for i, dimension in enumerate(spec.dimensions) if not dimension.is_gripper]
+
+
+def response_of(motions: Sequence[Motion], spec: ActionSpec) -> Response:
+    """Fit the response of every dimension but the grippers."""
+    columns = arm_columns(spec)
+    cut = [(a[:, columns], s[:, columns]) for a, s in motions]
+    return fit_response(
+        cut,
+        [spec.names[i] for i in columns],
+        (spec.low[columns], spec.high[columns]),
+        [PER_DEGREE[spec.dimensions[i].unit] for i in columns],
+    )
