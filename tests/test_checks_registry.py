@@ -118,15 +118,28 @@ def test_a_check_of_ones_own_is_held_against_the_contract_and_asked_by_a_diagnos
     assert "operator_tired" in all_causes(all_checks([own]))
 
 
-def test_an_installed_package_offers_checks_by_an_entry_point(tmp_path: Path) -> None:
-    (tmp_path / "offers.py").write_text(OWN)
-    meta = tmp_path / "offers-1.0.dist-info"
+def listed(offered_in: Path, from_folder: Path) -> str:
+    """Return what `checks list` prints from a folder, with a package that offers a check in another one or the same."""
+    (offered_in / "offers.py").write_text(OWN)
+    meta = offered_in / "offers-1.0.dist-info"
     meta.mkdir()
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: offers\nVersion: 1.0\n")
     (meta / "entry_points.txt").write_text("[simgap.checks]\nlate = offers:Tired\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from simgap.cli import main; main(['checks', 'list'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "late_hours" in done.stdout
+    code = (
+        f"import sys; sys.path.insert(0, {str(offered_in)!r});"
+        " from simgap.cli import main; main(['checks', 'list'])"
+    )
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=True, cwd=from_folder).stdout
+
+
+def test_an_installed_package_offers_checks_by_an_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "installed").mkdir()
+    assert "late_hours" in listed(tmp_path / "installed", tmp_path)
+
+
+def test_a_package_that_lies_in_the_folder_at_hand_was_not_installed(tmp_path: Path) -> None:
+    assert "late_hours" not in listed(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ SIMGAP = f"{sys.executable} -m simgap"
 def program(folder: Path, body: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a program that listens as simgap does; ``hit(n)`` sends it a signal."""
     (folder / "begun.py").write_text(
-        "import os, signal, sys, time\nfrom simgap import interrupts\nfrom simgap.cli import _fail\n"
+        "import os, signal, sys, time\nfrom simgap.compute import interrupts\nfrom simgap.cli import _fail\n"
         "hit = lambda n: os.kill(os.getpid(), n)\ninterrupts.install(sys.argv[1:])\n"
     )
     (folder / "slow.py").write_text(

@@ -23,13 +23,14 @@ from PIL import Image
 from arm_fixtures import tiny_checkpoint
 from canary import MAKER, Bomb, Canary, everywhere, planted
 from lerobot_fixtures import save_checkpoint
-from simgap import diagnosis
+from simgap.checks.pixels import cameras
 from simgap.cli import main
 from simgap.compute.workers import run_tasks
 from simgap.envs import make_env
 from simgap.envs.registry import add_env
 from simgap.episodes.formats.video import decode_image
 from simgap.errors import DataError, SimgapError, UntrustedError, UsageError
+from simgap.evidence import Evidence, Role, TrialSet
 from simgap.loop import reporting
 from simgap.policies.bridges.open import open_policy, read_any_card
 from simgap.policies.bridges.openvla_load import LoadSpec
@@ -369,9 +370,9 @@ def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(
     with pytest.raises(UntrustedError, match=r"run\.json"):
         reporting._plan(result)
     training: Any = SimpleNamespace(spec=SimpleNamespace(image_size=(48, 48), cameras=()))
-    evidence: Any = SimpleNamespace(env=MAKER, seed=0, workers=0)
+    log = TrialSet(role=Role.IN_USE, outcomes=(), log=training)
     with pytest.raises(UntrustedError, match=MAKER):
-        diagnosis._pixels(evidence, training, training, ())
+        cameras.CHECK.run(Evidence(env=MAKER, training=training, trials=(log,)))
     assert not canary.sang
     ask("target", canary.folder, "--allow-code")
     assert canary.sang

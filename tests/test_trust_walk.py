@@ -83,6 +83,7 @@ WALKS: dict[str, list[Any]] = {
     "trial PATH": [X, "-n", "1", "--workers", "0", "--out", OUT],
     "trial --replay": ["--replay", X, "-n", "1", "--workers", "0", "--out", OUT],
     "diagnose PATH": [X],
+    "checks check --run": ["simgap.checks.evaluation.counts_and_seeds:CountsAndSeeds", "--run", X],
     "target PATH": [X],
     "report PATH": [X, "--out", OUT],
     "study execution PATH": [X, "--executors", "latest", "--latencies", "0", "--bugs", "none", *_STUDY],
@@ -147,7 +148,7 @@ def test_every_option_of_text_that_might_name_a_file_was_thought_of() -> None:
     known = {
         "--gap", "--engine", "--factors", "--renderer", "--x", "--y", "--executor", "--executors", "--ray", "--map", "--image", "--rename", "--is", "--drop",
         "--to", "--order", "--camera", "--drop-camera", "--episodes", "--task", "--parts", "--size", "--cameras", "--domain", "--freeze", "--adapter-parts",
-        "--track", "--project", "--prompt-text", "--bugs", "--head",
+        "--track", "--project", "--prompt-text", "--bugs", "--head", "--check",
     }  # fmt: skip
     found = set()
     for verb in known_verbs():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 
 from simgap.causes import TABLE, Cause, Family
 from simgap.checks.base import Check
+from simgap.compute.plugins import in_room, installed
 from simgap.errors import UsageError, did_you_mean
 from simgap.trust import load, maker_at
 
@@ -55,22 +52,11 @@ def all_causes(checks: Iterable[Check]) -> dict[str, Cause]:
 
 
 def _built_in() -> list[Check]:
-    found = []
-    for family in Family:
-        room = importlib.import_module(f"simgap.checks.{family}")
-        for info in pkgutil.iter_modules(room.__path__):
-            if not info.ispkg:
-                found += _offered(importlib.import_module(f"{room.__name__}.{info.name}"))
-    return found
-
-
-def _offered(module: ModuleType) -> list[Check]:
-    check = getattr(module, "CHECK", None)
-    return [] if check is None else [check]
+    return [check for family in Family for check in in_room(f"checks.{family}", "CHECK")]
 
 
 def _installed() -> list[Check]:
-    return [_checked(point.load(), f"{point.name} = {point.value}") for point in entry_points(group=GROUP)]
+    return [_checked(made, text) for text, made in installed(GROUP)]
 
 
 def _named(text: str, folder: Path) -> Check:

@@ -156,7 +156,7 @@ def mcnemar(n10: int, n01: int, *, mid_p: bool = False, alternative: Alternative
         raise UsageError(f"unknown alternative {alternative!r}; known: {', '.join(ALTERNATIVES)}")
     method, total = "McNemar mid-p" if mid_p else "McNemar exact", n10 + n01
     half = float(binom.pmf(n10, total, 0.5)) / 2 if mid_p else 0.0
-    below, above = float(binom.cdf(n10, total, 0.5)) - half, float(binom.sf(n10 - 1, total, 0.5)) - half
+    below, above = float(binom.cdf(n10, total, 0.5)) - half, float(binom.cdf(n01, total, 0.5)) - half
     p_value = {"less": below, "greater": above, "two-sided": min(1.0, 2 * min(below, above))}[alternative]
     reason = "" if total else "no pair is discordant: no evidence, which is not equality"
     return ExactTest(p_value=p_value, method=method, reason=reason, n=total, alternative=alternative)

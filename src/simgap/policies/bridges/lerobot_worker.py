@@ -225,8 +225,7 @@ class Server:
         else:
             seen = self._remember(row, batch) if self._windowed else batch
             actions = self._policy.predict_action_chunk(seen)
-        found: NDArray[Any] = self._post(actions).cpu().numpy()
-        return found
+        return self._post(actions).cpu().numpy()  # type: ignore[no-any-return]
 
     def _observation(self, row: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         torch = self._torch
