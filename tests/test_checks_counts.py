@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,6 +58,15 @@ def evaluated(
 
 
 # Evaluation
+
+
+def test_trials_of_others_without_seeds_are_not_counted_twice_and_it_is_said_what_cannot_be_seen() -> None:
+    nameless = [dataclasses.replace(r, seed=None) for r in trials(9, 3)]
+    result = evaluated(nameless)
+    assert result.verdict is Verdict.OK
+    assert "12 of 22 carry no seed" in result.sentence
+    assert "counted twice cannot be seen" in result.sentence
+    assert "no seed serves two purposes" in evaluated(trials(9, 3)).sentence
 
 
 @pytest.mark.parametrize(("good", "bad", "void"), [(12, 0, 0), (0, 12, 0), (20, 9, 3), (8, 0, 0), (9, 0, 3)])

@@ -49,6 +49,16 @@ def write(
     return root
 
 
+def test_a_seed_that_nobody_recorded_stays_absent(tmp_path: Path) -> None:
+    write_act(tmp_path / "act" / "episode_0.hdf5", compressed=True)
+    colours = {"cam_high": ("rgb",), "cam_low": ("rgb",)}
+    source = open_dataset(tmp_path / "act", KeyMap(rate_hz=50, images=colours))
+    assert source.episode(0, images=False).seed is None
+    convert_dataset(source, tmp_path / "copy", Target(task="pick"))
+    assert open_dataset(tmp_path / "copy").episode(0, images=False).seed is None
+    assert open_dataset(write(tmp_path / "ours")).episode(0, images=False).seed is not None
+
+
 # --- nothing asked, nothing changed ----------------------------------------------------------------------------------
 
 

@@ -117,8 +117,8 @@ class Episode:
     outcome: Outcome
     task: str
     """The instruction in words."""
-    seed: int
-    """Seed of the initial condition."""
+    seed: int | None
+    """Seed of the initial condition; None where nobody recorded one."""
     factors: Mapping[str, float] = field(default_factory=dict)
     """Factor values of this episode by name; on hardware only what was measured."""
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)

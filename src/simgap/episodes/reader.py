@@ -267,7 +267,7 @@ class Dataset:
             time_s=self.clock(index, columns),
             outcome=outcome_of(entry),
             task=entry.tasks[0] if entry.tasks else self.keymap.task if self.keymap is not None else "",
-            seed=int(entry.extra.get("seed") or 0),
+            seed=_seed(entry.extra.get("seed")),
             factors=_factors(entry.extra.get("factors"), entry.data),
             extras={k: v for k, v in columns.items() if k not in known},
         )
@@ -365,3 +365,8 @@ def _factors(value: Any, path: Path) -> dict[str, float]:
             f"{path.parent}: factors {value[:60]!r} cannot be read ({error}); expected a JSON object of"
             " numbers"
         ) from error
+
+
+def _seed(stored: Any) -> int | None:
+    """Return a recorded seed; none was recorded where the column is absent or empty."""
+    return None if stored is None or stored != stored else int(stored)

@@ -76,7 +76,7 @@ def compare(first: Turn, second: Turn | None) -> PairedDifference | None:
     """Return the paired difference of two turns on the same conditions, new minus old; None when turn 2 was not tried."""
     if second is None or second.in_use is None:
         return None
-    new, old = ({r.seed: r.outcome for r in turn.results} for turn in (second, first))
+    new, old = ({r.seed: r.outcome for r in turn.results if r.seed is not None} for turn in (second, first))
     counts = pair_outcomes(new=new, old=old)
     return paired_difference(counts.n11, counts.n10, counts.n01, counts.n00, dropped=counts.dropped)
 

@@ -92,7 +92,8 @@ class TrialResult:
     """One finished trial, as the analysis reads it."""
 
     index: int
-    seed: int
+    seed: int | None
+    """Of its initial condition; None where nobody recorded one."""
     outcome: Outcome
     placements: Mapping[str, float]
     steps: int
@@ -183,7 +184,8 @@ def conditions_of(
         episode = dataset.episode(index, images=False)
         conditions.append(
             InitialCondition(
-                seed=episode.seed,
+                # A log without seeds: its episodes are told apart by their place.
+                seed=index if episode.seed is None else episode.seed,
                 placements={k: episode.factors[k] for k in placement_factors if k in episode.factors},
             )
         )

@@ -29,7 +29,8 @@ class CountsAndSeeds:
     def run(self, evidence: Evidence, progress: Progress | None = None) -> CheckResult:
         """Check the sets of trials that a policy was run in."""
         data = evidence.training
-        trained = () if data is None else (data.episode(i, images=False).seed for i in range(data.n_episodes))
+        seeds = () if data is None else (data.episode(i, images=False).seed for i in range(data.n_episodes))
+        trained = (seed for seed in seeds if seed is not None)
         screened = () if evidence.screen is None else evidence.screen.outcomes
         sets = {str(s.role): s.outcomes for s in evidence.trials if s.role is not Role.REPLAY}
         return check_evaluation(sets, frozenset(trained), frozenset(screened))

@@ -28,6 +28,7 @@ def check_evaluation(
     """
     problems: list[str] = []
     few: list[tuple[int, str]] = []
+    unknown = 0
     for name, results in sets.items():
         counted = [r for r in results if not r.outcome.is_void]
         voids = len(results) - len(counted)
@@ -36,15 +37,19 @@ def check_evaluation(
             problems.append(f"{voids} of {len(results)} trials of {name} are void (mostly: {reasons})")
         if len(counted) < MIN_TRIALS:
             few.append((len(counted), name))
-        again = [s for s, count in Counter(r.seed for r in results).items() if count > 1]
+        seeds = [r.seed for r in results if r.seed is not None]
+        unknown += len(results) - len(seeds)
+        again = [s for s, count in Counter(seeds).items() if count > 1]
         if again:
             problems.append(f"{len(again)} initial conditions of {name} were counted twice")
-        leaked = {r.seed for r in results} & (training_seeds | screen_seeds)
+        leaked = set(seeds) & (training_seeds | screen_seeds)
         if leaked and not name.startswith("replay"):
             problems.append(f"{len(leaked)} seeds of {name} were also trained or screened on")
     shared = [
         s
-        for s, count in Counter(s for results in sets.values() for s in {r.seed for r in results}).items()
+        for s, count in Counter(
+            s for results in sets.values() for s in {r.seed for r in results} - {None}
+        ).items()
         if count > 1
     ]
     if shared:
@@ -75,5 +80,12 @@ def check_evaluation(
     return CheckResult(
         **base,
         verdict=Verdict.OK,
-        sentence=f"{n} trials count, {voids} are void with a reason, and no seed serves two purposes.",
+        sentence=f"{n} trials count, {voids} are void with a reason, and {_told(unknown, n + voids)}.",
     )
+
+
+def _told(unknown: int, of: int) -> str:
+    """Say what is known of the seeds."""
+    if not unknown:
+        return "no seed serves two purposes"
+    return f"{unknown} of {of} carry no seed, so whether a condition was counted twice cannot be seen"

@@ -274,7 +274,7 @@ def _indices(folder: Path, suffix: str) -> set[int]:
 
 def _require_fit(index: int, episode: Episode, spec: DatasetSpec) -> None:
     where = f"episode {index} of {spec.name!r}"
-    if index < 0 or not -(2**63) <= episode.seed < 2**63:
+    if index < 0 or not (episode.seed is None or -(2**63) <= episode.seed < 2**63):
         raise DataError(f"{where}: index must be 0 or more and the seed ({episode.seed}) fit 64 bits")
     if not (episode.task or spec.task_default):
         raise DataError(
