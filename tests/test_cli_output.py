@@ -11,6 +11,7 @@ import pytest
 from rich.table import Table
 
 from simgap.cli._output import Meter, _lines, duration, emit, progress, say
+from simgap.wording import number_of
 
 
 class Clock:
@@ -85,7 +86,6 @@ def test_plain_progress_speaks_now_and_then_and_at_the_end(capsys: pytest.Captur
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "trials 3/6 (50%), 0.25/s, 12 s left",
-        "trials 6/6 (100%), 0.25/s",
         "trials 6/6 (100%), 0.25/s, took 24 s",
     ]
 
@@ -145,3 +145,30 @@ def test_no_text_of_a_file_commands_the_terminal_or_is_read_as_markup(
     out = capsys.readouterr().out
     assert json.loads(out) == {HOSTILE: HOSTILE}
     assert not set("\x1b\x07\x9b\u202e\x7f") & set(out)
+
+
+def test_a_rate_is_told_without_powers_of_ten() -> None:
+    clock = Clock()
+    meter = Meter(total=100_000, label="steps", clock=clock)
+    clock.now += 10
+    meter.add(13_900)
+    assert ", 1,390/s, " in meter.line()
+    slow = Meter(total=None, label="rows", clock=clock)
+    clock.now += 36_000
+    slow.add(1)
+    assert slow.line() == "rows 1, 0.1/h"
+
+
+def test_a_printed_command_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simgap data convert " + " ".join(f"--drop action:joint_{k}.pos" for k in range(20))
+    emit(_args(), {}, lambda console: console.print(f"        -> {command}; then look again"))
+    assert f"-> {command}; then" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 episodes"), (1, "1 episode"), (2, "2 episodes")])
+def test_one_thing_is_no_plural(count: int, said: str) -> None:
+    assert number_of(count, "episode") == said
+
+
+def test_an_irregular_plural_is_given() -> None:
+    assert (number_of(1, "dry run"), number_of(2, "entry", "entries")) == ("1 dry run", "2 entries")

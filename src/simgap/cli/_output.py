@@ -68,7 +68,7 @@ def foreign(text: str) -> str:
 
 
 def console() -> Console:
-    """Return a console on standard output; in a pipe it is 120 columns wide unless COLUMNS says otherwise.
+    """Return a console on standard output; in a pipe tables are 120 columns wide, or as COLUMNS says, and text is not wrapped.
 
     All texts go through here, and many hold names out of files: none is read as markup, and none commands the
     terminal.
@@ -77,10 +77,17 @@ def console() -> Console:
 
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
     class Page(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with code 1; the frame has its own way
+
+        def print(self, *objects: Any, soft_wrap: bool | None = None, **style: Any) -> None:
+            if soft_wrap is None and all(isinstance(o, (str, Text)) for o in objects):
+                # a command that is broken into lines cannot be pasted
+                soft_wrap = not self.is_terminal or any("simgap " in str(o) for o in objects)
+            super().print(*objects, soft_wrap=soft_wrap, **style)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -155,7 +162,7 @@ class Meter:
         parts = []
         if self.done and elapsed > 0:
             rate = self.done / elapsed
-            parts.append(f"{rate:.3g}/s")
+            parts.append(pace(rate))
             if self.total is not None and self.done < self.total:
                 parts.append(f"{duration((self.total - self.done) / rate)} left")
         return ", ".join([*parts, self.note] if self.note else parts)
@@ -166,6 +173,13 @@ class Meter:
         share = f" ({self.done / self.total:.0%})" if self.total else ""
         speed = self.speed()
         return f"{self.label} {count}{share}" + (f", {speed}" if speed else "")
+
+
+def pace(rate: float) -> str:
+    """Return how many a second, or an hour where that is few, without powers of ten."""
+    return (
+        f"{rate:,.0f}/s" if rate >= 100.0 else f"{rate:.3g}/s" if rate >= 0.01 else f"{3600.0 * rate:.3g}/h"
+    )
 
 
 def duration(seconds: float) -> str:
@@ -185,7 +199,8 @@ def _lines(meter: Meter, interval_s: float = PLAIN_INTERVAL_S) -> Iterator[Advan
     def advance(n: int = 1, note: str = "") -> None:
         nonlocal last
         meter.add(n, note)
-        if meter.clock() - last >= interval_s:
+        # the last line is printed at the end, once
+        if meter.done != meter.total and meter.clock() - last >= interval_s:
             last = meter.clock()
             print(harmless(meter.line()), file=sys.stderr, flush=True)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from simgap.cli._amounts import few_episodes
 from simgap.cli._output import Advance, emit, progress, say
 from simgap.cli._train_options import add_arguments, asked_spec, tracker_of
-from simgap.cli._train_show import LOSS, print_training, training_document
+from simgap.cli._train_show import print_training, training_document
 
 if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> int:
     was_finished, resumed = (out / CARD).is_file(), _resume_step(out)
     if resumed:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
-    say(args, LOSS)
     began = time.monotonic()
     with (
         progress(spec.steps - resumed, "steps", args.quiet or was_finished) as advance,
