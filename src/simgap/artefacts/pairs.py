@@ -21,6 +21,7 @@ from simgap.artefacts.tables import TextTable
 from simgap.artefacts.trials.findings import not_read
 from simgap.checks.data.report import DataFinding, DataReport, Severity, by_severity, listed
 from simgap.statistics import mmrv, pearson, spearman
+from simgap.wording import number_of
 
 ASSUMES = (
     "a column with 'real' or 'hw' in its name holds real rates, one with 'sim' or 'generated' simulated ones",
@@ -267,7 +268,7 @@ def _judge(name: str, facts: dict[str, Any]) -> list[DataFinding]:
             DataFinding(
                 code="identical_pairs",
                 severity=Severity.NOTE,
-                sentence=f"{name}: {facts['twins']} rows repeat another row exactly",
+                sentence=f"{name}: {number_of(facts['twins'], 'row repeats', 'rows repeat')} another row exactly",
                 remedy="check that they are different policies; a mark drawn twice counts twice",
                 numbers={"rows": facts["twins"]},
             )
@@ -298,7 +299,7 @@ def _rows(name: str, facts: dict[str, Any]) -> list[DataFinding]:
             )
         )
     if facts.get("incomplete"):
-        text = f"{name}: {facts['incomplete']} rows lack one of the two rates and are left out"
+        text = f"{name}: {number_of(facts['incomplete'], 'row is', 'rows are')} left out, for lack of one of the two rates"
         found.append(
             _note(
                 "incomplete_pairs", text, "fill them in, or say their number", {"rows": facts["incomplete"]}

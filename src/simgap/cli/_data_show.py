@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import duration, foreign, marked
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +54,7 @@ def show_report(console: Console, document: dict[str, Any]) -> None:
     )
     console.print(
         f"{foreign(document['path'])}: {form}, {foreign(layout['robot_type'])},"
-        f" {counts['episodes_with_frames']} episodes, {counts['frames_found']} frames at"
+        f" {number_of(counts['episodes_with_frames'], 'episode')}, {number_of(counts['frames_found'], 'frame')} at"
         f" {layout['rate_hz']:g} fps declared"
     )
     joints = {n: j for n, j in document["measurements"]["joints"].items() if j["lag_frames"] is not None}
@@ -83,7 +84,7 @@ def show_written(console: Console, document: dict[str, Any]) -> None:
     """Show what a conversion or a merge wrote."""
     found = f", {document['found']} of them found" if document["found"] else ""
     console.print(
-        f"{foreign(document['out'])}: {document['episodes']} episodes{found}, {document['frames']} frames,"
+        f"{foreign(document['out'])}: {number_of(document['episodes'], 'episode')}{found}, {number_of(document['frames'], 'frame')},"
         f" {duration(document['seconds'])}"
     )
     console.print(
@@ -106,7 +107,7 @@ def show_statistics(console: Console, document: dict[str, Any]) -> None:
     elif not differences:
         console.print(
             f"{foreign(document['path'])}: the stored statistics are those of the data"
-            f" ({document['features']} features, {document['frames']} frames)"
+            f" ({document['features']} features, {number_of(document['frames'], 'frame')})"
         )
     else:
         table = Table("feature", "dimension", "statistic", "stored", "data", box=None)
@@ -117,13 +118,13 @@ def show_statistics(console: Console, document: dict[str, Any]) -> None:
             )
         console.print(table)
         console.print(
-            f"{len(differences)} stored values are not those of the data"
+            f"{number_of(len(differences), 'stored value is', 'stored values are')} not those of the data"
             + (", the worst 20 shown" if len(differences) > 20 else "")
         )
     stale = document["stale_episodes"]
     if stale:
         console.print(
-            f"{len(stale)} lines of episodes_stats.jsonl are missing or are not those of their rows (episodes"
+            f"{number_of(len(stale), 'line of episodes_stats.jsonl is', 'lines of episodes_stats.jsonl are')} missing or not that of the rows (episodes"
             f" {foreign(', '.join(map(str, stale[:8])))})"
         )
     for path in document["written"]:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +75,7 @@ def _print(console: Console, result: Conformance) -> None:
     show_lines(
         console,
         f"{agreed} of {len(result.rows)} agree, {len(result.rows) - agreed - len(result.findings)} declared,"
-        f" {len(result.findings)} findings",
+        f" {number_of(len(result.findings), 'finding')}",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, progress
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +93,7 @@ def _print(console: Console, found: TeacherMap, out: Path) -> None:
 
     show_lines(
         console,
-        f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor}, {found.rollouts} rollouts over"
+        f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor}, {number_of(found.rollouts, 'rollout')} over"
         " hard bounds",
     )
     rates: dict[str, Any] = {

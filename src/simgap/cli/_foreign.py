@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import foreign, marked
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,7 +109,8 @@ def _pairs(console: Console, measured: Mapping[str, Any]) -> None:
             )
         if (means := table.get("policy_means")) is not None and means["pearson_r"] is not None:
             console.print(
-                f"  {foreign(name)}, means of {means['n']} policies over {means['groups']} groups: r"
+                f"  {foreign(name)}, means of {number_of(means['n'], 'policy', 'policies')} over"
+                f" {means['groups']} groups: r"
                 f" {means['pearson_r']:.3f}"
             )
 

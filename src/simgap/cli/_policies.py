@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgap.wording import number_of
+
 if TYPE_CHECKING:
     from simgap.envs.base import TaskEnv
     from simgap.policies.bridges.open import AnyCard
@@ -136,7 +138,7 @@ def _require_belongs(card: AnyCard, env: TaskEnv) -> None:
     made_for = (
         f"it was made for {', '.join(learnt_in)}"
         if learnt_in
-        else f"it sends {len(card.action_spec)} actions, and none says for which env"
+        else f"it sends {number_of(len(card.action_spec), 'action')}, and none says for which env"
     )
     remedy = (
         f"use --env {learnt_in[0]}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import counted, show_lines
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         if shown["stopped_early"]:
             show_lines(
                 console,
-                f"  decided after {shown['rollouts']} of at most {shown['cap']} rollouts; the interval holds"
+                f"  decided after {shown['rollouts']} of at most {number_of(shown['cap'], 'rollout')}; the interval holds"
                 " at every look",
             )
         show_lines(
@@ -128,7 +129,7 @@ def print_difference(console: Console, found: dict[str, Any]) -> None:
         f"{found['new']} against {found['old']} on the same seeds: {100 * found['difference']:+.1f} points"
         f" ({100 * found['confidence']:g} % interval {100 * low:+.1f} to {100 * high:+.1f},"
         f" {found['method']}; {found['test']} p = {found['p_value']:.2g}); only {found['new']} succeeds on"
-        f" {pairs['only_new']} seeds, only {found['old']} on {pairs['only_old']}",
+        f" {number_of(pairs['only_new'], 'seed')}, only {found['old']} on {pairs['only_old']}",
     )
 
 

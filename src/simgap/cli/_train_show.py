@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import duration, show_lines
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,13 +68,13 @@ def print_training(console: Console, document: dict[str, Any], spec: TrainSpec) 
     for part in document["mixture"]:
         show_lines(
             console,
-            f"  data {part['data'][:12]}: {part['episodes']} episodes, {part['frames']} frames,"
-            f" {part['samples']} samples ({part['passes']:.1f} passes)",
+            f"  data {part['data'][:12]}: {number_of(part['episodes'], 'episode')}, {number_of(part['frames'], 'frame')},"
+            f" {number_of(part['samples'], 'sample')} ({part['passes']:.1f} passes)",
         )
     if document["kept"]:
         show_lines(
             console,
-            f"  {len(document['kept'])} checkpoints along the way are kept in"
+            f"  {number_of(len(document['kept']), 'checkpoint along the way is', 'checkpoints along the way are')} kept in"
             f" {Path(document['kept'][0]).parent}",
         )
     real = document["real"]
@@ -99,7 +100,7 @@ def _real_words(real: Mapping[str, Any]) -> str:
     asked = "not asked" if real["asked"] is None else f"asked {real['asked']:.4g}"
     least, most = (real["in_a_batch"][k] for k in ("min", "max"))
     drawn = (
-        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {real['samples']} samples, {least} to {most} a"
+        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {number_of(real['samples'], 'sample')}, {least} to {most} a"
         " batch)"
     )
     return f"  real share: {asked}, {drawn}, by their frames it would be {real['natural']:.4f}"

@@ -13,6 +13,7 @@ from simgap.cli._arguments import EnvName
 from simgap.cli._options import add_engine, add_workers, amount, count, preset_of, workers_of
 from simgap.cli._output import duration, emit, following, progress, say, show_lines
 from simgap.cli._runner import add_ray, runner_of
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         rest = args.n - there
         say(
             args,
-            f"{there} of {args.n} episodes are in {out} already;"
+            f"{there} of {number_of(args.n, 'episode is', 'episodes are')} in {out} already;"
             f" {f'making the other {rest}' if rest > 0 else 'none is missing'}",
         )
     began = time.monotonic()
@@ -160,8 +161,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     )
     show_lines(
         console,
-        f"wrote {document['path']}: {document['episodes']} episodes{resumed}, {document['frames']} frames of"
-        f" {len(document['cameras'])} cameras",
+        f"wrote {document['path']}: {number_of(document['episodes'], 'episode')}{resumed}, {number_of(document['frames'], 'frame')} of"
+        f" {number_of(len(document['cameras']), 'camera')}",
     )
     if attempts:
         reasons = (
@@ -170,7 +171,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
             if lost
             else ""
         )
-        show_lines(console, f"{attempts} attempts, {lost} rejected{reasons}")
+        show_lines(console, f"{number_of(attempts, 'attempt')}, {lost} rejected{reasons}")
     if document["frames_per_s"] is not None:
         show_lines(console, f"{document['frames_per_s']:.0f} frames/s, {duration(document['seconds'])}")
     if lost > OFTEN_REJECTED * max(attempts, 1):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.cli._output import emit, foreign, json_text, say
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +144,9 @@ def _print_verified(console: Console, document: dict[str, Any]) -> None:
             soft_wrap=True,
         )
     else:
-        console.print(f"{name} is whole: {document['rows']} rows, each on the one before", soft_wrap=True)
+        console.print(
+            f"{name} is whole: {number_of(document['rows'], 'row')}, each on the one before", soft_wrap=True
+        )
     checked = (
         f"ends at the head kept in {', '.join(heads)}"
         if heads
@@ -246,7 +249,7 @@ def _export(args: argparse.Namespace, ledger: Ledger) -> int:
             args,
             document,
             lambda console: console.print(
-                f"wrote {foreign(str(args.out))}: {len(rows)} rows, head {head}", soft_wrap=True
+                f"wrote {foreign(str(args.out))}: {number_of(len(rows), 'row')}, head {head}", soft_wrap=True
             ),
         )
     elif args.json:
@@ -257,7 +260,7 @@ def _export(args: argparse.Namespace, ledger: Ledger) -> int:
         )
     else:
         sys.stdout.write(_text(rows, args.format))
-        say(args, f"{len(rows)} rows, head {head}")
+        say(args, f"{number_of(len(rows), 'row')}, head {head}")
     return 0
 
 

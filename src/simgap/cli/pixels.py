@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simgap.cli._arguments import EnvName
 from simgap.cli._options import amount, count, preset_of
 from simgap.cli._output import emit, progress, say, show_lines
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -139,7 +140,7 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
     spec = _spec(args)
     say(
         args,
-        f"{name}, {chosen.name}: {spec.scenes} scenes of each phase; a probe of {spec.steps} steps at each"
+        f"{name}, {chosen.name}: {number_of(spec.scenes, 'scene')} of each phase; a probe of {number_of(spec.steps, 'step')} at each"
         " size",
     )
     with progress(None, "scenes and steps", args.quiet) as advance:
@@ -216,7 +217,11 @@ def _print(console: Console, report: FloorReport, plot: Path | None) -> None:
         for k, e in enumerate(size.errors):
             lead = (f"{size.size_px} px", str(size.verdict)) if k == 0 else ("", "")
             known = e.median_interval_mm
-            interval = f"no interval of {e.n} scenes" if known is None else f"{known[0]:.1f}-{known[1]:.1f}"
+            interval = (
+                f"no interval of {number_of(e.n, 'scene')}"
+                if known is None
+                else f"{known[0]:.1f}-{known[1]:.1f}"
+            )
             table.add_row(
                 *lead,
                 e.phase,

@@ -16,6 +16,7 @@ from simgap.cli._output import emit, following, progress, say
 from simgap.cli._policies import add_executor, card_of, env_of, executors_of, require_fits
 from simgap.cli._runner import add_ray, runner_of
 from simgap.cli._screened import print_screens, videos_of
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from simgap.envs.base import TaskEnv
@@ -172,7 +173,7 @@ def _add_motion(
     from simgap.rollouts.traces import read_records
 
     seeds = list(reports[0].outcomes)[: args.motion]
-    say(args, f"{len(seeds)} episodes of the teacher from the same starts")
+    say(args, f"{number_of(len(seeds), 'episode')} of the teacher from the same starts")
     teacher = teacher_records(document["env"], ranges, seeds)
     for shown, report in zip(document["screens"], reports, strict=True):
         found = check_beside_teacher(

@@ -14,6 +14,7 @@ from simgap.cli._options import add_engine, add_renderer, add_workers, count, pr
 from simgap.cli._output import counted, emit, progress, say, show_lines
 from simgap.cli._runner import add_ray, ray_of, runner_of
 from simgap.cli._screened import bars_in_words
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,14 +116,14 @@ def run(args: argparse.Namespace) -> int:
     )
     say(
         args,
-        f"race of {len(candidates)} checkpoints in {env.name}, {args.factors}: at most {spec.most} rollouts",
+        f"race of {number_of(len(candidates), 'checkpoint')} in {env.name}, {args.factors}: at most {number_of(spec.most, 'rollout')}",
     )
     if spec.most > spec.share * spec.full:
         first = spec.looks[0]
         say(
             args,
             f"note: a budget of {spec.share:g} would be {int(spec.share * spec.full)} rollouts, and everybody"
-            f" runs the first {first} seeds: {spec.most}",
+            f" runs the first {number_of(first, 'seed')}: {spec.most}",
         )
     with progress(spec.most, "race rollouts, at most", args.quiet) as advance:
         raced = run_race(spec, out, workers=workers_of(args), progress=advance, runner=ray_of(args))
@@ -169,7 +170,7 @@ def _fate(entrant: dict[str, Any]) -> str:
     if not entrant["stays"]:
         return f"out, shown not to be best (most evidence: {entrant['beaten_by']})"
     return (
-        f"set aside after {entrant['n'] + entrant['voids']} seeds, not shown to be worse"
+        f"set aside after {number_of(entrant['n'] + entrant['voids'], 'seed')}, not shown to be worse"
         if entrant["is_set_aside"]
         else "in"
     )
@@ -248,7 +249,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     saved = document["rollouts_without_race"] - document["rollouts"]
     show_lines(
         console,
-        f"race: {document['rollouts']} rollouts, {saved} fewer than all to the end; {document['plot']}",
+        f"race: {number_of(document['rollouts'], 'rollout')}, {saved} fewer than all to the end; {document['plot']}",
         f"This is evidence of kind {document['report']['evidence']}: it can reject a policy and says nothing"
         " about hardware.",
     )

@@ -15,6 +15,7 @@ from simgap.cli._amounts import few_episodes
 from simgap.cli._output import Advance, emit, progress, say
 from simgap.cli._train_options import add_arguments, asked_spec, tracker_of
 from simgap.cli._train_show import print_training, training_document
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     keep = steps_of(spec.steps, args.keep) if args.keep else ()
     if args.share is not None and len(args.share) != len(args.data):
         raise UsageError(
-            f"{len(args.share)} shares for {len(args.data)} datasets; --share takes one number for each DATA"
+            f"{len(args.share)} shares for {number_of(len(args.data), 'dataset')}; --share takes one number for each DATA"
         )
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras, is_weighed=args.share is not None)
@@ -179,7 +180,7 @@ def _kinds(
     if args.domain is not None:
         if len(args.domain) != len(datasets):
             raise UsageError(
-                f"{len(args.domain)} domains for {len(datasets)} datasets; --domain takes one word for each"
+                f"{len(args.domain)} domains for {number_of(len(datasets), 'dataset')}; --domain takes one word for each"
                 " DATA"
             )
         for word in args.domain:

@@ -14,6 +14,7 @@ from simgap.cli._arguments import EnvName
 from simgap.cli._options import add_workers, count, whole, workers_of
 from simgap.cli._output import counted, emit, following, progress, say, show_lines
 from simgap.cli._policies import add_executor, card_of, env_of, executors_of
+from simgap.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -185,7 +186,7 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     )
     if args.n > dataset.n_episodes:
         raise UsageError(
-            f"{args.replay} has {dataset.n_episodes} episodes, not {args.n}; ask for at most that many"
+            f"{args.replay} has {number_of(dataset.n_episodes, 'episode')}, not {args.n}; ask for at most that many"
             " with -n"
         )
     fingerprint = dataset.fingerprint
@@ -219,7 +220,7 @@ def _already_there(args: argparse.Namespace, folder: Path) -> int:
     if rows:
         say(
             args,
-            f"{rows} of {args.n} trials are in {folder} already;"
+            f"{rows} of {number_of(args.n, 'trial is', 'trials are')} in {folder} already;"
             f" {'none is missing' if rows >= args.n else 'running the others'}",
         )
     return min(rows, int(args.n))

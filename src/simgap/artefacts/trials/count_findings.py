@@ -6,6 +6,7 @@ from typing import Any
 
 from simgap.artefacts.trials.counts import Count
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 
 def finding(code: str, severity: Severity, sentence: str, remedy: str, **numbers: Any) -> DataFinding:
@@ -45,7 +46,7 @@ def judge_counts(name: str, rows: list[Count]) -> list[DataFinding]:
     if totals:
         both = sum(r.n or 0 for r in rows)
         text = (
-            f"{name}: the row {listed(totals)} is the sum of the others; adding all rows gives {both} trials"
+            f"{name}: the row {listed(totals)} is the sum of the others; adding all rows gives {number_of(both, 'trial')}"
             f" instead of {n}"
         )
         found.append(

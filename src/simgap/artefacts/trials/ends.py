@@ -10,6 +10,7 @@ from simgap.artefacts.trials.roles import find
 from simgap.artefacts.trials.rows import TrialTable, other_answers
 from simgap.artefacts.trials.words import Said, ended_by_time, outcome_of, plain
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 _CAPPED = 0.2
 """A share of trials within one percent of the longest duration that looks like a time limit."""
@@ -48,7 +49,7 @@ def contradicting_ends(name: str, trials: TrialTable) -> list[DataFinding]:
                 column: sum(a is False for a in answers),
             }
             text = (
-                f"{name}: {column} disagrees with the outcome on {len(off)} rows; failures are"
+                f"{name}: {column} disagrees with the outcome on {number_of(len(off), 'row')}; failures are"
                 f" {' or '.join(f'{v} by {k}' for k, v in failures.items())}"
             )
             found.append(
@@ -90,7 +91,7 @@ def _ended_otherwise(name: str, trials: TrialTable) -> list[DataFinding]:
     if not off or len(off) > 0.5 * len(said):
         return []
     text = (
-        f"{name}: {trials.ends} contradicts {trials.success} on {len(off)} rows"
+        f"{name}: {trials.ends} contradicts {trials.success} on {number_of(len(off), 'row')}"
         f" ({listed(sorted(set(off.values())))})"
     )
     return [

@@ -10,6 +10,7 @@ from simgap.artefacts.trials.ends import contradicting_ends, cut_by_a_limit
 from simgap.artefacts.trials.rows import TableKind, TrialTable, bare_numbers, repeats, units_in
 from simgap.artefacts.trials.words import Said
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 
 def judge_table(name: str, trials: TrialTable) -> list[DataFinding]:
@@ -44,7 +45,8 @@ def _voids(name: str, trials: TrialTable) -> list[DataFinding]:
     found = []
     if void:
         text = (
-            f"{name}: {len(void)} trials are void by their own label ({listed(void)}) and count neither as"
+            f"{name}: {number_of(len(void), 'trial is void by its', 'trials are void by their')} own"
+            f" label ({listed(void)}) and count neither as"
             " success nor as failure"
         )
         found.append(
@@ -57,7 +59,7 @@ def _voids(name: str, trials: TrialTable) -> list[DataFinding]:
             )
         )
     if missing:
-        text = f"{name}: {len(missing)} of {len(said)} trials have no outcome ({listed(missing)})"
+        text = f"{name}: {len(missing)} of {number_of(len(said), 'trial has', 'trials have')} no outcome ({listed(missing)})"
         found.append(
             finding(
                 "outcomes_missing",
@@ -104,7 +106,8 @@ def _keys(name: str, trials: TrialTable) -> list[DataFinding]:
     if len(keys) < 2 or not repeats(keys):
         return []
     text = (
-        f"{name}: the column {trials.trial!r} is no key: {repeats(keys)} of {len(keys)} rows share their"
+        f"{name}: the column {trials.trial!r} is no key: {repeats(keys)} of"
+        f" {number_of(len(keys), 'row')} share their"
         f" value ({listed(sorted(set(keys)))})"
     )
     return [
@@ -175,7 +178,8 @@ def _empty(name: str, trials: TrialTable) -> list[DataFinding]:
     found = []
     if scoring and trials.kind is TableKind.TRIALS:
         text = (
-            f"{name}: the scoring column {listed(scoring)} is empty in all {len(table.rows)} rows: that pass"
+            f"{name}: the scoring column {listed(scoring)} is empty in all"
+            f" {number_of(len(table.rows), 'row')}: that pass"
             " never ran, the outcome rests on one scorer"
         )
         remedy = "score the videos, blind to the arm, or say that one scorer decided"
@@ -199,7 +203,7 @@ def _read(name: str, trials: TrialTable) -> list[DataFinding]:
     said = list(trials.table.notes)
     if trials.wide:
         columns = "; ".join(f"{arm}: {listed(names)}" for arm, names in trials.wide.items())
-        said.append(f"one row holds the trials of {len(trials.wide)} arms ({columns})")
+        said.append(f"one row holds the trials of {number_of(len(trials.wide), 'arm')} ({columns})")
     if not said:
         return []
     return [
@@ -223,7 +227,8 @@ def _halves(name: str, trials: TrialTable) -> list[DataFinding]:
         sum(s in (Said.SUCCESS, Said.FAILURE, Said.PARTIAL) for s in said),
     )
     text = (
-        f"{name}: {n} trials are half successes; a rate has none, so they count as trials and not as"
+        f"{name}: {number_of(n, 'trial is a half success', 'trials are half successes')}; a rate has"
+        " none, so they count as trials and not as"
         f" successes ({full} of {counted}; "
     )
     text += f"{full + n} of {counted} if they counted)"
@@ -255,7 +260,7 @@ def not_read(others: Sequence[str], unread: Mapping[str, str]) -> list[DataFindi
     """Name every table that plays no part in the report: those of another kind, and those that could not be read."""
     found = []
     if others:
-        text = f"{len(others)} tables have no columns that this report reads: {listed(list(others), 12)}"
+        text = f"{number_of(len(others), 'table has', 'tables have')} no columns that this report reads: {listed(list(others), 12)}"
         remedy = (
             "nothing, where they are something else; else name the columns as they are usually called"
             " (success; real_success, sim_success)"
@@ -263,7 +268,7 @@ def not_read(others: Sequence[str], unread: Mapping[str, str]) -> list[DataFindi
         found.append(finding("tables_not_used", Severity.NOTE, text, remedy, files=list(others)))
     if unread:
         parts = [f"{name} ({reason})" for name, reason in unread.items()]
-        text = f"{len(unread)} tables could not be read: {listed(parts, 6)}"
+        text = f"{number_of(len(unread), 'table')} could not be read: {listed(parts, 6)}"
         found.append(
             finding(
                 "tables_unreadable",

@@ -11,6 +11,7 @@ from simgap.artefacts.trials.rows import TrialTable
 from simgap.artefacts.trials.words import Said, key
 from simgap.checks.data.report import DataFinding, Severity
 from simgap.statistics import PairedDifference, paired_difference
+from simgap.wording import number_of
 
 _OLD = ("old", "baseline", "base", "before", "control", "reference", "ref", "v0", "previous")
 _NOT_OUTCOME = (
@@ -182,7 +183,7 @@ def pair_findings(name: str, trials: TrialTable, found: Sequence[Compared]) -> I
     twice = identical_starts(trials)
     if twice:
         text = (
-            f"{name}: {len(twice)} rows repeat a trial of the same arm, seed and start with the same end;"
+            f"{name}: {number_of(len(twice), 'row repeats', 'rows repeat')} a trial of the same arm, seed and start with the same end;"
             " each start is counted once"
         )
         remedy = "draw new starts: the same seed run again is no further trial"

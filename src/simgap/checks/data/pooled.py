@@ -14,6 +14,7 @@ from simgap.bounds import DATASET_BYTES
 from simgap.episodes.formats.layout import INDEX_FEATURES, TIME
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
+from simgap.wording import number_of
 
 _SCALARS = (*INDEX_FEATURES, TIME)
 
@@ -187,7 +188,7 @@ def _require_alike(dataset: Dataset, everything: Mapping[int, Mapping[str, NDArr
                 )
             if key in _SCALARS and not np.isfinite(values).all():
                 raise DataError(
-                    f"{where} has {key!r} that is no number in {int((~np.isfinite(values)).sum())} frames;"
+                    f"{where} has {key!r} that is no number in {number_of(int((~np.isfinite(values)).sum()), 'frame')};"
                     " expected finite ones; repair it"
                 )
 

@@ -10,6 +10,7 @@ from simgap import causes
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.statistics import what_n_cannot_show
 from simgap.trials.batch import TrialResult
+from simgap.wording import number_of
 
 VOID_LIMIT = 0.25
 """Share of void trials above which a set says more about the set-up than about the policy."""
@@ -34,7 +35,10 @@ def check_evaluation(
         voids = len(results) - len(counted)
         if results and voids / len(results) > VOID_LIMIT:
             reasons = Counter(r.outcome.detail for r in results if r.outcome.is_void).most_common(1)[0][0]
-            problems.append(f"{voids} of {len(results)} trials of {name} are void (mostly: {reasons})")
+            problems.append(
+                f"{voids} of {number_of(len(results), 'trial')} of {name} {'is' if voids == 1 else 'are'}"
+                f" void (mostly: {reasons})"
+            )
         if len(counted) < MIN_TRIALS:
             few.append((len(counted), name))
         seeds = [r.seed for r in results if r.seed is not None]
@@ -55,7 +59,9 @@ def check_evaluation(
     if shared:
         problems.append(f"{len(shared)} initial conditions stand in more than one set")
     if training_seeds & screen_seeds:
-        problems.append(f"{len(training_seeds & screen_seeds)} seeds of the screen were also trained on")
+        problems.append(
+            f"{number_of(len(training_seeds & screen_seeds), 'seed of the screen was', 'seeds of the screen were')} also trained on"
+        )
     n = sum(not r.outcome.is_void for results in sets.values() for r in results)
     base: dict[str, Any] = {
         "family": Family.EVALUATION,
@@ -72,15 +78,16 @@ def check_evaluation(
         )
     if few or not sets:
         least, name = min(few, default=(0, "the evaluation"))
-        text = (
-            f"Of {name} {least} trials count, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
-        )
+        text = f"Of {name} {number_of(least, 'trial counts', 'trials count')}, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=MIN_TRIALS - least, sentence=text)
     voids = sum(r.outcome.is_void for results in sets.values() for r in results)
     return CheckResult(
         **base,
         verdict=Verdict.OK,
-        sentence=f"{n} trials count, {voids} are void with a reason, and {_told(unknown, n + voids)}.",
+        sentence=(
+            f"{number_of(n, 'trial counts', 'trials count')}, {number_of(voids, 'is', 'are')} void with a"
+            f" reason, and {_told(unknown, n + voids)}."
+        ),
     )
 
 

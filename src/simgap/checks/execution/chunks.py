@@ -13,6 +13,7 @@ from simgap.findings import CheckResult, Family, Verdict
 from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.policies.executors import Executor
 from simgap.types import Episode
+from simgap.wording import number_of
 
 CLIPPED_LIMIT = 0.2
 """Share of steps with a clipped command above which limits, not the policy, decide."""
@@ -78,7 +79,7 @@ def check_execution(
         "threshold": 0.0,
     }
     if wrong:
-        text = f"In {wrong} of {len(logged)} trials actions were not as old as {executor} makes them: "
+        text = f"In {wrong} of {number_of(len(logged), 'trial')} actions were not as old as {executor} makes them: "
         text += "the queue is not reset, or chunks are read at the wrong index."
         return CheckResult(**base, verdict=Verdict.BROKEN, cause=causes.EXECUTION, sentence=text)
     if share > CLIPPED_LIMIT:
@@ -91,7 +92,8 @@ def check_execution(
         **base,
         verdict=Verdict.OK,
         sentence=(
-            f"All {len(logged)} trials executed their chunks exactly as {executor} promises; {share:.1%} of"
+            f"All {number_of(len(logged), 'trial')} executed their chunks exactly as {executor}"
+            f" promises; {share:.1%} of"
             " commands were clipped."
         ),
     )

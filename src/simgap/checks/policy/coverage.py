@@ -10,6 +10,7 @@ from simgap.envs.factors import FactorRanges
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.statistics import Estimate, exact_independence, newcombe_difference, trials_needed, wilson
 from simgap.trials.batch import TrialResult
+from simgap.wording import number_of
 
 SIGNIFICANT = 0.05
 SHORTFALL = 0.15
@@ -78,7 +79,7 @@ def check_policy(
             more = max(1, trials_needed(good_in / len(inside), good_out / len(outside)) - len(outside))
             text = (
                 f"Success looks lower outside the training set ({rate_out}) than inside ({rate_in}), but"
-                f" {len(outside)} trials cannot show it."
+                f" {number_of(len(outside), 'trial')} cannot show it."
             )
             return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)
     return _against_screen(base, good_in, len(inside), rate_in, screen)
@@ -112,7 +113,7 @@ def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, scr
     if difference.point < -SHORTFALL:
         more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)
         text = (
-            f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {n} trials"
+            f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {number_of(n, 'trial')}"
             " cannot show it."
         )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)

@@ -18,6 +18,7 @@ from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.gripper import GripperAgreement, agreement
 from simgap.measures.maps import DimensionFit, Log, fit_map, map_of
 from simgap.measures.units import ticks_of_range, unit_pair
+from simgap.wording import number_of
 
 SLOPE_TOLERANCE = 0.03
 """Relative deviation of a slope that training noise leaves; a unit or a range is far above."""
@@ -78,7 +79,7 @@ def check_convention(
     """
     base: dict[str, Any] = {"family": Family.REPLAY, "name": NAME, "n": len(wanted), "assumes": assumes}
     if len(wanted) < _FEWEST_EPISODES or sum(len(w) for w in wanted) < 20:
-        text = f"{sum(len(w) for w in wanted)} frames are too few to fit a map; give at least 20."
+        text = f"{number_of(sum(len(w) for w in wanted), 'frame is', 'frames are')} too few to fit a map; give at least 20."
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, sentence=text, more_trials=1)
     fits = fit_map(wanted, found, spec.names, longest_lag=longest_lag)
     jaws = _jaws(wanted, found, spec)

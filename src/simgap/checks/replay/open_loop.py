@@ -23,6 +23,7 @@ from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.maps import DimensionFit, fit_map
 from simgap.measures.response import MAX_DELAY, MIN_ROWS, Motion, Response, multiplier_at
 from simgap.measures.units import PER_DEGREE, unit_pair
+from simgap.wording import number_of
 
 SCALE_LIMIT = 0.12
 """Relative deviation of a multiplier that everyday tolerances stay under; a wrong unit or range is far above."""
@@ -313,7 +314,7 @@ def _sentence(cause: Cause, worst: str, value: float, found: _Comparison, spec: 
     who = (
         "Every joint does"
         if told == len(found.ratios)
-        else f"{told} of {len(found.ratios)} joints moved enough to tell; they do"
+        else f"{told} of {number_of(len(found.ratios), 'joint')} moved enough to tell; they do"
     )
     return (
         f"{who} what is asked, to {abs(value - 1):.1%} of the simulator's response (worst {worst});"

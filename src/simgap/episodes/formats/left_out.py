@@ -15,6 +15,7 @@ import numpy as np
 from simgap.episodes.formats.lerobot import episode_numbers
 from simgap.episodes.formats.parquet import read_parquet
 from simgap.episodes.reader import Dataset
+from simgap.wording import number_of
 
 _MOST_NAMED = 6
 
@@ -44,7 +45,7 @@ class LeftOut:
         if self.episodes:
             parts = [f"episode {k} with length {v}" for k, v in self.episodes.items()]
             said.append(
-                f"{len(self.episodes)} episodes are left out, which the index lists without frames:"
+                f"{number_of(len(self.episodes), 'episode is', 'episodes are')} left out, which the index lists without frames:"
                 f" {_some(parts)}"
             )
         if self.rows:
@@ -52,7 +53,7 @@ class LeftOut:
                 "rows that name no episode" if k < 0 else f"{n} of episode {k}" for k, n in self.rows.items()
             ]
             said.append(
-                f"{sum(self.rows.values())} rows of the data files are left out, which no listed episode"
+                f"{number_of(sum(self.rows.values()), 'row of the data files is', 'rows of the data files are')} left out, which no listed episode"
                 f" claims: {_some(parts)}"
             )
         return tuple(said)

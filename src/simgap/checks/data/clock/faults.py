@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.data.clock.facts import Clock, tick_of
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 _UNITS = {"milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _HOUR_S = 3600.0
@@ -106,7 +107,7 @@ def _coarse(
         "spacing_s": spacing,
         "largest": largest,
     }
-    shared = f"{len(values)} frames have {distinct} different stamps"
+    shared = f"{number_of(len(values), 'frame has', 'frames have')} {distinct} different stamps"
     if is_lost:
         since = "a date" if largest > _EPOCH_S else "a start long ago"
         return DataFinding(
@@ -189,7 +190,11 @@ def _backwards(indices: Sequence[int], clocks: Sequence[Clock], key: str) -> lis
     }
     repeats = sum(len(k) for k in same.values())
     parts = [f"episode {n} at frame {k} {_jump(step, value, key)}" for n, (k, step, value) in jumps.items()]
-    parts += [f"{repeats} frames share the stamp of the frame before"] if repeats else []
+    parts += (
+        [f"{number_of(repeats, 'frame shares', 'frames share')} the stamp of the frame before"]
+        if repeats
+        else []
+    )
     again = any(_starts_again(step, value) for _, step, value in jumps.values())
     remedy = "drop the repeated frames, or record with a monotonic clock"
     if again:
@@ -204,7 +209,7 @@ def _backwards(indices: Sequence[int], clocks: Sequence[Clock], key: str) -> lis
             code="clock_not_increasing",
             severity=Severity.FAULT,
             sentence=(
-                f"{key} does not increase in {len(bad)} episodes, first in episode {first} at frame"
+                f"{key} does not increase in {number_of(len(bad), 'episode')}, first in episode {first} at frame"
                 f" {bad[first]}: {listed(parts)}"
             ),
             remedy=remedy,

@@ -15,6 +15,7 @@ from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
 from simgap.episodes.formats.commands import convert_command
 from simgap.episodes.formats.layout import TIME, TUB
+from simgap.wording import number_of
 
 _POSITIONAL_S = 2e-4
 """float32 seconds of a long episode round to about this."""
@@ -207,7 +208,7 @@ def _rates(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
     if not others:
         return []
     said = [
-        f"{1 / step:.1f} Hz in {len(episodes)} episodes ({listed([str(k) for k in episodes])})"
+        f"{1 / step:.1f} Hz in {number_of(len(episodes), 'episode')} ({listed([str(k) for k in episodes])})"
         for step, episodes in (groups[0], *others)
     ]
     slow = max(step for step, _ in groups)
@@ -272,7 +273,7 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
             code="recording_pauses",
             severity=Severity.WARNING,
             sentence=(
-                f"{len(lengths)} pauses within {len(pauses)} episodes, {sum(lengths):.1f} s in all, the"
+                f"{len(lengths)} pauses within {number_of(len(pauses), 'episode')}, {sum(lengths):.1f} s in all, the"
                 f" longest {max(lengths):.1f} s: {listed(where)}"
             ),
             remedy=(
@@ -350,7 +351,7 @@ def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
             code="clock_runs_on",
             severity=Severity.FAULT if has_videos else Severity.WARNING,
             sentence=(
-                f"timestamp does not begin at 0 in {len(starts)} of {len(clocks)} episodes (episode {first}"
+                f"timestamp does not begin at 0 in {len(starts)} of {number_of(len(clocks), 'episode')} (episode {first}"
                 f" at {starts[first]:.6g} s, episode {last} at {starts[last]:.6g} s): {lookup}"
             ),
             remedy=(

@@ -22,6 +22,7 @@ from simgap.episodes.formats.parquet import open_parquet, read_parquet
 from simgap.episodes.reader import Dataset, outcome_word
 from simgap.episodes.write.files import is_temporary
 from simgap.errors import DataError
+from simgap.wording import number_of
 
 _OPENPI = frozenset({"actions", "state", "image", "images", "wrist_image"})
 """Keys of the conversion scripts of openpi, whose policies map them."""
@@ -164,8 +165,8 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
                 code="episode_length_mismatch",
                 severity=Severity.FAULT,
                 sentence=(
-                    f"{len(wrong)} episodes have another length than the index says: episode {first} lists"
-                    f" {declared} frames and has {actual}"
+                    f"{number_of(len(wrong), 'episode has', 'episodes have')} another length than the index says: episode {first} lists"
+                    f" {number_of(declared, 'frame')} and has {actual}"
                 ),
                 remedy="rebuild the episode index from the data files, or restore the data files",
                 numbers={"episodes": {str(k): {"declared": a, "found": b} for k, (a, b) in wrong.items()}},
@@ -209,7 +210,7 @@ def _videos(dataset: Dataset) -> list[DataFinding]:
     missing_total, misplaced_total = (sum(c[k] for c in by_camera.values()) for k in ("missing", "misplaced"))
     if missing_total:
         parts = [
-            f"{key} in {c['missing']} of {c['episodes']} episodes"
+            f"{key} in {c['missing']} of {number_of(c['episodes'], 'episode')}"
             for key, c in by_camera.items()
             if c["missing"]
         ]
@@ -323,7 +324,7 @@ def _describe(path: Path) -> str:
     except DataError:
         return f"{path.stat().st_size} bytes, no Parquet file"
     names = file.schema_arrow.names
-    return f"a Parquet file of {file.metadata.num_rows} rows with columns {listed(names)}"
+    return f"a Parquet file of {number_of(file.metadata.num_rows, 'row')} with columns {listed(names)}"
 
 
 def _integrity(pooled: Pooled) -> list[DataFinding]:

@@ -24,6 +24,7 @@ from simgap.episodes.formats.lerobot import episode_numbers
 from simgap.episodes.formats.parquet import read_parquet
 from simgap.episodes.reader import Dataset
 from simgap.errors import DataError
+from simgap.wording import number_of
 
 HORIZON = 16
 """Steps of a chunk for which the share of padding is counted."""
@@ -68,7 +69,7 @@ def _elsewhere(pooled: Pooled) -> list[DataFinding]:
     if not found:
         return []
     parts = [
-        f"episode {k} names {v['declared_file']} and lies in {v['right_file']} ({v['rows_missing']} rows)"
+        f"episode {k} names {v['declared_file']} and lies in {v['right_file']} ({number_of(v['rows_missing'], 'row')})"
         for k, v in found.items()
     ]
     return [
@@ -76,7 +77,7 @@ def _elsewhere(pooled: Pooled) -> list[DataFinding]:
             code="rows_elsewhere",
             severity=Severity.FAULT,
             sentence=(
-                f"the index sends {len(found)} episodes to the wrong data file, so they come back without"
+                f"the index sends {number_of(len(found), 'episode')} to the wrong data file, so they come back without"
                 f" frames: {listed(parts)}"
             ),
             remedy=(
@@ -149,7 +150,7 @@ def _boundaries(pooled: Pooled) -> list[DataFinding]:
             code="boundaries_wrong",
             severity=Severity.FAULT,
             sentence=(
-                f"dataset_from_index and dataset_to_index of {len(wrong)} episodes are not their rows:"
+                f"dataset_from_index and dataset_to_index of {number_of(len(wrong), 'episode is', 'episodes are')} not their rows:"
                 f" {text}; {100 * observed:.1f} % of the steps of a chunk of {HORIZON} count as padding,"
                 f" {100 * exact:.1f} % would be right{times}"
             ),

@@ -16,6 +16,7 @@ from simgap.checks.data.report import DataFinding, Severity, listed
 from simgap.episodes.formats.layout import expand
 from simgap.episodes.formats.video import iterate_frames, video_shape
 from simgap.errors import DataError
+from simgap.wording import number_of
 
 MOST_FILES = 400
 """Video files whose frames are counted, evenly spread; the index itself is compared whole."""
@@ -104,7 +105,7 @@ def _rows(pooled: Pooled, files: Mapping[str, Mapping[Path, File]], rate: float)
             DataFinding(
                 code="video_frames_mismatch",
                 severity=Severity.FAULT if worst > _SMALL else Severity.WARNING,
-                sentence=f"{key}: the video of {len(off)} episodes has another number of frames than rows: "
+                sentence=f"{key}: the video of {number_of(len(off), 'episode')} has another number of frames than rows: "
                 + listed(
                     [
                         f"episode {k} {v['video_frames']} for {v['rows']} (x{v['ratio']:.2f}){_words(v)}"
@@ -182,7 +183,7 @@ def _words(numbers: Mapping[str, Any]) -> str:
     if numbers.get("where") == "front":
         return (
             f", {numbers['surplus']} surplus frames of another scene in front, so every image is"
-            f" {numbers['surplus']} frames off its state from the start on"
+            f" {number_of(numbers['surplus'], 'frame')} off its state from the start on"
         )
     return (
         f", {numbers['surplus']} surplus frames of another scene at the end"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simgap.checks.data.motion.tracking import Tracking, is_idle, longest_lag, shifted
 from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 _FOLLOWS = 0.15
 """Share of variance that a column which follows an action leaves unexplained at most."""
@@ -122,7 +123,7 @@ def _leads(alive: list[Tracking], rate_hz: float) -> list[DataFinding]:
     if not ahead or 2 * len(ahead) < len(moving):
         return []
     low, high = min(ahead.values()), max(ahead.values())
-    span = f"{low} to {high} frames" if low != high else f"{low} frames"
+    span = f"{low} to {number_of(high, 'frame')}" if low != high else f"{number_of(low, 'frame')}"
     each = listed([f"{n} {k}" for n, k in ahead.items()], 8)
     return [
         DataFinding(

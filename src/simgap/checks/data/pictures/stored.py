@@ -14,6 +14,7 @@ from simgap.checks.data.report import DataFinding, Severity, flat_numbers, liste
 from simgap.errors import DataError
 from simgap.measures.glimpses import Glimpse, Looker
 from simgap.provenance import read_json
+from simgap.wording import number_of
 
 _STILL = 10.0
 """A pixel moves by less than this, of 255, between frames of one picture; compression alone stays below."""
@@ -155,7 +156,7 @@ def _exchanged(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[DataFindi
         odd = _odd_ones(keep, turn)
         if odd:
             text = (
-                f"{a} and {b} show each other's pictures in {len(odd)} of {len(both)} episodes"
+                f"{a} and {b} show each other's pictures in {len(odd)} of {number_of(len(both), 'episode')}"
                 f" ({listed([str(e) for e in odd], 8)})"
             )
             if 2 * len(odd) == len(both):
@@ -196,7 +197,7 @@ def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[Data
     if not found:
         return []
     parts = [
-        f"{c} in {len(v['episodes'])} of {v['of']} episodes ({listed([str(e) for e in v['episodes']], 8)})"
+        f"{c} in {len(v['episodes'])} of {number_of(v['of'], 'episode')} ({listed([str(e) for e in v['episodes']], 8)})"
         for c, v in found.items()
     ]
     return [
@@ -308,7 +309,7 @@ def _stale_starts(
     found = {c: episodes for c, episodes in found.items() if len(episodes) >= 0.5 * looked[c]}
     if not found:
         return []
-    parts = [f"{c} in {len(e)} of {looked[c]} episodes" for c, e in found.items()]
+    parts = [f"{c} in {len(e)} of {number_of(looked[c], 'episode')}" for c, e in found.items()]
     return [
         DataFinding(
             code="stale_first_frame",

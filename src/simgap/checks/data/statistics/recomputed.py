@@ -17,6 +17,7 @@ from simgap.episodes.reader import Dataset
 from simgap.episodes.statistics.exact import QUANTILES, exact_statistics
 from simgap.episodes.statistics.files import blocks_in
 from simgap.provenance import read_json
+from simgap.wording import number_of
 
 _THIN = 0.001
 """A dimension whose middle 98 % span less than this share of its own value is a constant with noise on it."""
@@ -154,7 +155,7 @@ def _deviations(
             found.append(
                 Deviation(
                     feature,
-                    f"({len(values)} values for {len(true)} dimensions)",
+                    f"({number_of(len(values), 'value')} for {len(true)} dimensions)",
                     statistic,
                     float(len(values)),
                     float(len(true)),

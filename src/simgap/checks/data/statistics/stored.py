@@ -15,6 +15,7 @@ from simgap.episodes.formats.index import read_table
 from simgap.episodes.formats.layout import INDEX_FEATURES
 from simgap.episodes.statistics.files import StatisticsBlock, read_statistics
 from simgap.errors import DataError
+from simgap.wording import number_of
 
 _MOST_FILES = 2000
 
@@ -41,7 +42,7 @@ def check_stored(
                 severity=Severity.FAULT,
                 sentence=(
                     f"the stored standard deviation of images is exactly 0 in {zero['zero']} of"
-                    f" {zero['episodes']} episodes: squares of uint8 overflow"
+                    f" {number_of(zero['episodes'], 'episode')}: squares of uint8 overflow"
                 ),
                 remedy=(
                     "recompute statistics in float64; a policy that scales images by mean and std is"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 SHORTEST_COPY = 12
 """Rows in a row that are equal to the last bit, and differ among each other, in two episodes: no two recordings share these.
@@ -54,7 +55,7 @@ def _copies(pooled: Pooled, twins: list[list[int]]) -> DataFinding:
         code="duplicate_episodes",
         severity=Severity.FAULT,
         sentence=(
-            f"{sum(len(g) - 1 for g in twins)} episodes are exact copies of others:"
+            f"{number_of(sum(len(g) - 1 for g in twins), 'episode is an exact copy', 'episodes are exact copies')} of others:"
             f" {listed([' = '.join(map(str, g)) for g in twins])}"
         ),
         remedy="delete the copies; they leak between training and validation and count twice",

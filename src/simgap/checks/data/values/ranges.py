@@ -15,6 +15,7 @@ from simgap.conventions import Dimension, Unit, VectorSpec
 from simgap.episodes.edit.convert import source_formats
 from simgap.episodes.formats.layout import TUB
 from simgap.measures.scaling import circular_std
+from simgap.wording import number_of
 
 _REPEATED = 0.2
 _SHORT = 0.25
@@ -244,7 +245,7 @@ def _lengths(pooled: Pooled) -> list[DataFinding]:
             DataFinding(
                 code="empty_episodes",
                 severity=Severity.FAULT,
-                sentence=f"{len(empty)} episodes have no frames: {listed([str(k) for k in empty])}",
+                sentence=f"{number_of(len(empty), 'episode has', 'episodes have')} no frames: {listed([str(k) for k in empty])}",
                 remedy="remove their rows from the index",
                 numbers={"episodes": empty},
             )

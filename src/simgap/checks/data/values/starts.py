@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
+from simgap.wording import number_of
 
 _MEETS = 0.02
 """Share of a joint's range within which a start lies at the end before, in every joint."""
@@ -43,7 +44,7 @@ def check_starts(pooled: Pooled) -> list[DataFinding]:
             code="chained_starts",
             severity=Severity.WARNING,
             sentence=(
-                f"{len(chained)} of {n - 1} episodes begin where the one before ended"
+                f"{len(chained)} of {number_of(n - 1, 'episode begins', 'episodes begin')} where the one before ended"
                 f" ({listed([str(k) for k in numbers], 8)}), each at another pose: nothing was reset between"
                 " them"
             ),
