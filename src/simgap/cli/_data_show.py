@@ -54,7 +54,8 @@ def show_report(console: Console, document: dict[str, Any]) -> None:
     )
     console.print(
         f"{foreign(document['path'])}: {form}, {foreign(layout['robot_type'])},"
-        f" {number_of(counts['episodes_with_frames'], 'episode')}, {number_of(counts['frames_found'], 'frame')} at"
+        f" {number_of(counts['episodes_with_frames'], 'episode')},"
+        f" {number_of(counts['frames_found'], 'frame')} at"
         f" {layout['rate_hz']:g} fps declared"
     )
     joints = {n: j for n, j in document["measurements"]["joints"].items() if j["lag_frames"] is not None}
@@ -84,7 +85,8 @@ def show_written(console: Console, document: dict[str, Any]) -> None:
     """Show what a conversion or a merge wrote."""
     found = f", {document['found']} of them found" if document["found"] else ""
     console.print(
-        f"{foreign(document['out'])}: {number_of(document['episodes'], 'episode')}{found}, {number_of(document['frames'], 'frame')},"
+        f"{foreign(document['out'])}: {number_of(document['episodes'], 'episode')}{found},"
+        f" {number_of(document['frames'], 'frame')},"
         f" {duration(document['seconds'])}"
     )
     console.print(

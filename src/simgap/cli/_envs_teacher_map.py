@@ -93,7 +93,8 @@ def _print(console: Console, found: TeacherMap, out: Path) -> None:
 
     show_lines(
         console,
-        f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor}, {number_of(found.rollouts, 'rollout')} over"
+        f"{found.teacher} on {found.env}: {found.x.factor} x {found.y.factor},"
+        f" {number_of(found.rollouts, 'rollout')} over"
         " hard bounds",
     )
     rates: dict[str, Any] = {

@@ -38,7 +38,8 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
         if shown["stopped_early"]:
             show_lines(
                 console,
-                f"  decided after {shown['rollouts']} of at most {number_of(shown['cap'], 'rollout')}; the interval holds"
+                f"  decided after {shown['rollouts']} of at most {number_of(shown['cap'], 'rollout')};"
+                " the interval holds"
                 " at every look",
             )
         show_lines(

@@ -68,7 +68,8 @@ def print_training(console: Console, document: dict[str, Any], spec: TrainSpec) 
     for part in document["mixture"]:
         show_lines(
             console,
-            f"  data {part['data'][:12]}: {number_of(part['episodes'], 'episode')}, {number_of(part['frames'], 'frame')},"
+            f"  data {part['data'][:12]}: {number_of(part['episodes'], 'episode')},"
+            f" {number_of(part['frames'], 'frame')},"
             f" {number_of(part['samples'], 'sample')} ({part['passes']:.1f} passes)",
         )
     if document["kept"]:
@@ -100,7 +101,8 @@ def _real_words(real: Mapping[str, Any]) -> str:
     asked = "not asked" if real["asked"] is None else f"asked {real['asked']:.4g}"
     least, most = (real["in_a_batch"][k] for k in ("min", "max"))
     drawn = (
-        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {number_of(real['samples'], 'sample')}, {least} to {most} a"
+        f"drawn {real['drawn']:.4f} ({real['samples_real']} of {number_of(real['samples'], 'sample')},"
+        f" {least} to {most} a"
         " batch)"
     )
     return f"  real share: {asked}, {drawn}, by their frames it would be {real['natural']:.4f}"

@@ -161,7 +161,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     )
     show_lines(
         console,
-        f"wrote {document['path']}: {number_of(document['episodes'], 'episode')}{resumed}, {number_of(document['frames'], 'frame')} of"
+        f"wrote {document['path']}: {number_of(document['episodes'], 'episode')}{resumed},"
+        f" {number_of(document['frames'], 'frame')} of"
         f" {number_of(len(document['cameras']), 'camera')}",
     )
     if attempts:

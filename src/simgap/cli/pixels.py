@@ -140,7 +140,8 @@ def _simulated(args: argparse.Namespace, sizes: tuple[int, ...] | None) -> Floor
     spec = _spec(args)
     say(
         args,
-        f"{name}, {chosen.name}: {number_of(spec.scenes, 'scene')} of each phase; a probe of {number_of(spec.steps, 'step')} at each"
+        f"{name}, {chosen.name}: {number_of(spec.scenes, 'scene')} of each phase; a probe of"
+        f" {number_of(spec.steps, 'step')} at each"
         " size",
     )
     with progress(None, "scenes and steps", args.quiet) as advance:

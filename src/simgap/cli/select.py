@@ -116,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
     )
     say(
         args,
-        f"race of {number_of(len(candidates), 'checkpoint')} in {env.name}, {args.factors}: at most {number_of(spec.most, 'rollout')}",
+        f"race of {number_of(len(candidates), 'checkpoint')} in {env.name}, {args.factors}: at most"
+        f" {number_of(spec.most, 'rollout')}",
     )
     if spec.most > spec.share * spec.full:
         first = spec.looks[0]
@@ -249,7 +250,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     saved = document["rollouts_without_race"] - document["rollouts"]
     show_lines(
         console,
-        f"race: {number_of(document['rollouts'], 'rollout')}, {saved} fewer than all to the end; {document['plot']}",
+        f"race: {number_of(document['rollouts'], 'rollout')}, {saved} fewer than all to the end;"
+        f" {document['plot']}",
         f"This is evidence of kind {document['report']['evidence']}: it can reject a policy and says nothing"
         " about hardware.",
     )

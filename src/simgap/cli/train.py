@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     keep = steps_of(spec.steps, args.keep) if args.keep else ()
     if args.share is not None and len(args.share) != len(args.data):
         raise UsageError(
-            f"{len(args.share)} shares for {number_of(len(args.data), 'dataset')}; --share takes one number for each DATA"
+            f"{len(args.share)} shares for {number_of(len(args.data), 'dataset')}; --share takes one"
+            " number for each DATA"
         )
     _require_device(spec.device)
     datasets = _opened(args.data, args.cameras, is_weighed=args.share is not None)
@@ -180,7 +181,8 @@ def _kinds(
     if args.domain is not None:
         if len(args.domain) != len(datasets):
             raise UsageError(
-                f"{len(args.domain)} domains for {number_of(len(datasets), 'dataset')}; --domain takes one word for each"
+                f"{len(args.domain)} domains for {number_of(len(datasets), 'dataset')}; --domain takes"
+                " one word for each"
                 " DATA"
             )
         for word in args.domain:

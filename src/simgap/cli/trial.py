@@ -186,7 +186,8 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     )
     if args.n > dataset.n_episodes:
         raise UsageError(
-            f"{args.replay} has {number_of(dataset.n_episodes, 'episode')}, not {args.n}; ask for at most that many"
+            f"{args.replay} has {number_of(dataset.n_episodes, 'episode')}, not {args.n}; ask for at"
+            " most that many"
             " with -n"
         )
     fingerprint = dataset.fingerprint

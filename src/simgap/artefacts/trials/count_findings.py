@@ -46,7 +46,8 @@ def judge_counts(name: str, rows: list[Count]) -> list[DataFinding]:
     if totals:
         both = sum(r.n or 0 for r in rows)
         text = (
-            f"{name}: the row {listed(totals)} is the sum of the others; adding all rows gives {number_of(both, 'trial')}"
+            f"{name}: the row {listed(totals)} is the sum of the others; adding all rows gives"
+            f" {number_of(both, 'trial')}"
             f" instead of {n}"
         )
         found.append(

@@ -183,7 +183,8 @@ def pair_findings(name: str, trials: TrialTable, found: Sequence[Compared]) -> I
     twice = identical_starts(trials)
     if twice:
         text = (
-            f"{name}: {number_of(len(twice), 'row repeats', 'rows repeat')} a trial of the same arm, seed and start with the same end;"
+            f"{name}: {number_of(len(twice), 'row repeats', 'rows repeat')} a trial of the same arm,"
+            " seed and start with the same end;"
             " each start is counted once"
         )
         remedy = "draw new starts: the same seed run again is no further trial"

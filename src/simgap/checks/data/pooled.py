@@ -188,7 +188,8 @@ def _require_alike(dataset: Dataset, everything: Mapping[int, Mapping[str, NDArr
                 )
             if key in _SCALARS and not np.isfinite(values).all():
                 raise DataError(
-                    f"{where} has {key!r} that is no number in {number_of(int((~np.isfinite(values)).sum()), 'frame')};"
+                    f"{where} has {key!r} that is no number in"
+                    f" {number_of(int((~np.isfinite(values)).sum()), 'frame')};"
                     " expected finite ones; repair it"
                 )
 

@@ -113,7 +113,8 @@ def _against_screen(base: dict[str, Any], good: int, n: int, rate: Estimate, scr
     if difference.point < -SHORTFALL:
         more = max(1, trials_needed(good / n, screen.successes / screen.n) - n)
         text = (
-            f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but {number_of(n, 'trial')}"
+            f"The policy looks worse on the robot ({rate}) than in its simulator ({screen}), but"
+            f" {number_of(n, 'trial')}"
             " cannot show it."
         )
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=more, sentence=text)

@@ -45,7 +45,8 @@ class LeftOut:
         if self.episodes:
             parts = [f"episode {k} with length {v}" for k, v in self.episodes.items()]
             said.append(
-                f"{number_of(len(self.episodes), 'episode is', 'episodes are')} left out, which the index lists without frames:"
+                f"{number_of(len(self.episodes), 'episode is', 'episodes are')} left out, which the"
+                " index lists without frames:"
                 f" {_some(parts)}"
             )
         if self.rows:

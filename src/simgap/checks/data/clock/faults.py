@@ -209,7 +209,8 @@ def _backwards(indices: Sequence[int], clocks: Sequence[Clock], key: str) -> lis
             code="clock_not_increasing",
             severity=Severity.FAULT,
             sentence=(
-                f"{key} does not increase in {number_of(len(bad), 'episode')}, first in episode {first} at frame"
+                f"{key} does not increase in {number_of(len(bad), 'episode')}, first in episode {first}"
+                " at frame"
                 f" {bad[first]}: {listed(parts)}"
             ),
             remedy=remedy,

@@ -37,7 +37,8 @@ def find_gaps(pooled: Pooled, found: Mapping[int, Running], step: float) -> list
             code="clock_gaps",
             severity=Severity.NOTE if is_little else Severity.WARNING,
             sentence=(
-                f"about {number_of(missing, 'frame is', 'frames are')} missing ({100 * share:.1f} %), in {len(gaps)} of {len(found)}"
+                f"about {number_of(missing, 'frame is', 'frames are')} missing ({100 * share:.1f} %),"
+                f" in {len(gaps)} of {len(found)}"
                 f" episodes; the longest gap is {1e3 * longest:.0f} ms in episode {worst} against a step of"
                 f" {1e3 * step:.0f} ms"
             ),
@@ -67,7 +68,8 @@ def find_jitter(measured: dict[str, Any], found: Mapping[int, Running]) -> list[
                 code="clock_bursts",
                 severity=Severity.WARNING,
                 sentence=(
-                    f"frames come in bursts in {len(bursts)} of {number_of(len(found), 'episode')}: most steps are far"
+                    f"frames come in bursts in {len(bursts)} of {number_of(len(found), 'episode')}:"
+                    " most steps are far"
                     f" from their median, {step:.1f} ms on the average while it runs"
                 ),
                 remedy=(
@@ -111,7 +113,8 @@ def find_overrun(
             severity=Severity.NOTE,
             sentence=(
                 f"time stamps are a real clock: time x {declared:g} fps names frames beyond the last in"
-                f" {number_of(len(beyond), 'episode')} (frame {beyond[worst]} of {pooled.lengths[worst]} in episode"
+                f" {number_of(len(beyond), 'episode')} (frame {beyond[worst]} of"
+                f" {pooled.lengths[worst]} in episode"
                 f" {worst}), which crashes loaders that look frames up so; nothing is wrong with the data"
             ),
             remedy="look frames up by the nearest presentation time and stop at the last one",

@@ -273,7 +273,8 @@ def _pauses(pooled: Pooled, found: Mapping[int, Running]) -> list[DataFinding]:
             code="recording_pauses",
             severity=Severity.WARNING,
             sentence=(
-                f"{len(lengths)} pauses within {number_of(len(pauses), 'episode')}, {sum(lengths):.1f} s in all, the"
+                f"{len(lengths)} pauses within {number_of(len(pauses), 'episode')}, {sum(lengths):.1f}"
+                " s in all, the"
                 f" longest {max(lengths):.1f} s: {listed(where)}"
             ),
             remedy=(
@@ -351,7 +352,8 @@ def _runs_on(pooled: Pooled, clocks: list[Clock]) -> list[DataFinding]:
             code="clock_runs_on",
             severity=Severity.FAULT if has_videos else Severity.WARNING,
             sentence=(
-                f"timestamp does not begin at 0 in {len(starts)} of {number_of(len(clocks), 'episode')} (episode {first}"
+                f"timestamp does not begin at 0 in {len(starts)} of {number_of(len(clocks), 'episode')}"
+                f" (episode {first}"
                 f" at {starts[first]:.6g} s, episode {last} at {starts[last]:.6g} s): {lookup}"
             ),
             remedy=(

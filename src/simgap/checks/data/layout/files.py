@@ -165,7 +165,8 @@ def _counts(dataset: Dataset, pooled: Pooled) -> list[DataFinding]:
                 code="episode_length_mismatch",
                 severity=Severity.FAULT,
                 sentence=(
-                    f"{number_of(len(wrong), 'episode has', 'episodes have')} another length than the index says: episode {first} lists"
+                    f"{number_of(len(wrong), 'episode has', 'episodes have')} another length than the"
+                    f" index says: episode {first} lists"
                     f" {number_of(declared, 'frame')} and has {actual}"
                 ),
                 remedy="rebuild the episode index from the data files, or restore the data files",

@@ -69,7 +69,8 @@ def _elsewhere(pooled: Pooled) -> list[DataFinding]:
     if not found:
         return []
     parts = [
-        f"episode {k} names {v['declared_file']} and lies in {v['right_file']} ({number_of(v['rows_missing'], 'row')})"
+        f"episode {k} names {v['declared_file']} and lies in {v['right_file']}"
+        f" ({number_of(v['rows_missing'], 'row')})"
         for k, v in found.items()
     ]
     return [
@@ -77,7 +78,8 @@ def _elsewhere(pooled: Pooled) -> list[DataFinding]:
             code="rows_elsewhere",
             severity=Severity.FAULT,
             sentence=(
-                f"the index sends {number_of(len(found), 'episode')} to the wrong data file, so they come back without"
+                f"the index sends {number_of(len(found), 'episode')} to the wrong data file, so they"
+                " come back without"
                 f" frames: {listed(parts)}"
             ),
             remedy=(
@@ -150,7 +152,8 @@ def _boundaries(pooled: Pooled) -> list[DataFinding]:
             code="boundaries_wrong",
             severity=Severity.FAULT,
             sentence=(
-                f"dataset_from_index and dataset_to_index of {number_of(len(wrong), 'episode is', 'episodes are')} not their rows:"
+                f"dataset_from_index and dataset_to_index of"
+                f" {number_of(len(wrong), 'episode is', 'episodes are')} not their rows:"
                 f" {text}; {100 * observed:.1f} % of the steps of a chunk of {HORIZON} count as padding,"
                 f" {100 * exact:.1f} % would be right{times}"
             ),

@@ -197,7 +197,8 @@ def _turned_colours(by_camera: Mapping[str, Mapping[int, Glimpse]]) -> list[Data
     if not found:
         return []
     parts = [
-        f"{c} in {len(v['episodes'])} of {number_of(v['of'], 'episode')} ({listed([str(e) for e in v['episodes']], 8)})"
+        f"{c} in {len(v['episodes'])} of {number_of(v['of'], 'episode')}"
+        f" ({listed([str(e) for e in v['episodes']], 8)})"
         for c, v in found.items()
     ]
     return [

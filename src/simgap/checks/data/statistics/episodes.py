@@ -79,7 +79,8 @@ def judge_episodes(episodes: Sequence[EpisodeStatistics]) -> list[DataFinding]:
     if zero:
         total = len({k for k, _ in images})
         text = (
-            f"the stored standard deviation of images is exactly 0 in {len(zero)} of {number_of(total, 'episode')}:"
+            f"the stored standard deviation of images is exactly 0 in {len(zero)} of"
+            f" {number_of(total, 'episode')}:"
             " squares of uint8 overflow"
         )
         remedy = (
@@ -166,7 +167,8 @@ def _values(pooled: Pooled, episodes: Sequence[EpisodeStatistics]) -> list[DataF
     if counts:
         k, c = next(iter(counts.items()))
         text = (
-            f"meta/{EPISODE_STATISTICS} counts other rows in {number_of(len(counts), 'episode')} (episode {k}:"
+            f"meta/{EPISODE_STATISTICS} counts other rows in {number_of(len(counts), 'episode')}"
+            f" (episode {k}:"
             f" {c['stored']} stored, {c['rows']} there)"
         )
         text += ": a mean over episodes weighs them wrongly"
@@ -176,7 +178,8 @@ def _values(pooled: Pooled, episodes: Sequence[EpisodeStatistics]) -> list[DataF
             continue
         k, v = next(iter(entries.items()))
         text = (
-            f"{key}: statistics of {len(entries)} of {number_of(len(rows), 'episode is', 'episodes are')} not those of their rows"
+            f"{key}: statistics of {len(entries)} of"
+            f" {number_of(len(rows), 'episode is', 'episodes are')} not those of their rows"
             f" (episode {k}: {v['statistic']} of {v['dimension']} is "
         )
         text += f"stored as {v['stored']:.4g}, the rows give {v['exact']:.4g})"

@@ -44,7 +44,8 @@ def check_starts(pooled: Pooled) -> list[DataFinding]:
             code="chained_starts",
             severity=Severity.WARNING,
             sentence=(
-                f"{len(chained)} of {number_of(n - 1, 'episode begins', 'episodes begin')} where the one before ended"
+                f"{len(chained)} of {number_of(n - 1, 'episode begins', 'episodes begin')} where the"
+                " one before ended"
                 f" ({listed([str(k) for k in numbers], 8)}), each at another pose: nothing was reset between"
                 " them"
             ),
