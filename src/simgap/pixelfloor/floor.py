@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap.envs.abilities import TrainsProbe, able
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
 from simgap.errors import UsageError
@@ -157,7 +158,7 @@ def search_floor(
         env=env.name,
         factors=ranges.name,
         cameras=names,
-        tolerance_mm=1000 * env.position_tolerance_m,
+        tolerance_mm=1000 * able(env, TrainsProbe).position_tolerance_m,
         sizes=tuple(reports),
         assumes=tuple(
             f"{k}={v}" for k, v in env.stamp_fields().items() if k in ("engine", "renderer", "env")
@@ -179,7 +180,10 @@ def _one_size(
     progress: Callable[[str, int], None] | None,
 ) -> SizeReport:
     rulers = measure(env, {phase: poses[:RULER_SCENES] for phase, poses in scenes.items()}, cameras, (size,))
-    noise = child_rng(spec.seed, "pixel-noise", size)
+    noise, tolerance_m = (
+        child_rng(spec.seed, "pixel-noise", size),
+        able(env, TrainsProbe).position_tolerance_m,
+    )
     data = draw_sets(
         env,
         scenes,
@@ -191,10 +195,10 @@ def _one_size(
     errors = probe_errors(
         data,
         spec,
-        env.position_tolerance_m,
+        tolerance_m,
         None if progress is None else lambda n: progress(f"{size} px, probe", n),
     )
-    verdict, reason = judge(errors, env.position_tolerance_m)
+    verdict, reason = judge(errors, tolerance_m)
     if progress:
         progress(f"{size} px: {verdict}", 0)
     return SizeReport(

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from simgap.envs import ENVS, make_env
+from simgap.envs.abilities import ShowsTarget, TrainsProbe, able
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
-from simgap.errors import DataError, UsageError
+from simgap.errors import DataError
 from simgap.pixelfloor.floor import FloorVerdict, search_floor, work_of
 from simgap.pixelfloor.probe import ProbeSpec, sample_scenes
 from simgap.pixelfloor.ruler import projected_across_px
@@ -62,6 +63,8 @@ def gate(
         return None
     env = make_env(str(name), image_size=size_px)
     try:
+        if not isinstance(env, TrainsProbe):
+            return None
         ranges = FactorRanges.from_json(recipe["ranges"])
         across = _across_px(env, ranges, size_px, cameras)
         if across >= SUSPECT_PX:
@@ -104,8 +107,6 @@ def gate(
             verdict=FloorVerdict(found["verdict"]),
             reason=str(found["reason"]),
         )
-    except UsageError:
-        return None  # the env does not say where its target is: there is nothing to measure
     finally:
         env.close()
 
@@ -115,6 +116,7 @@ def _across_px(env: TaskEnv, ranges: FactorRanges, size_px: int, cameras: Sequen
     across = np.zeros((len(scenes), len(cameras)))
     for row, (values, state) in enumerate(scenes):
         env.render_still(values, state, cameras=())
-        target = env.landmarks()[0]
-        across[row] = [projected_across_px(target, env.camera_pose(camera), size_px) for camera in cameras]
+        shown = able(env, ShowsTarget)
+        target = shown.landmarks()[0]
+        across[row] = [projected_across_px(target, shown.camera_pose(camera), size_px) for camera in cameras]
     return float(np.median(across, axis=0).max())

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from simgap.conventions import ActionSpec, Dimension, StateSpec, Unit
+from simgap.envs.abilities import TrainsProbe, able
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.episodes.table import FrameTable
@@ -109,12 +110,13 @@ def sample_scenes(
         DataError: these ranges allow no near pose in 20 draws each.
     """
     scenes: dict[str, list[Scene]] = {phase: [] for phase in PHASES}
+    probed = able(env, TrainsProbe)
     for _ in range(count):
         scenes["start"].append((env.factor_space.sample(ranges, rng), None))
     for _ in range(20 * count):
         if len(scenes["near"]) == count:
             break
-        near = env.near_target(env.factor_space.sample(ranges, rng), rng)
+        near = probed.near_target(env.factor_space.sample(ranges, rng), rng)
         if near is not None:
             scenes["near"].append(near)
     if len(scenes["near"]) < count:
@@ -134,7 +136,7 @@ def draw_sets(
     progress: Callable[[int], None] | None = None,
 ) -> dict[int, ProbeSet]:
     """Render every scene at every size; sensor noise is drawn where the factors say so."""
-    total = sum(len(s) for s in scenes.values())
+    probed, total = able(env, TrainsProbe), sum(len(s) for s in scenes.values())
     images = {size: {c: np.empty((total, size, size, 3), np.uint8) for c in cameras} for size in sizes}
     state = np.empty((total, len(env.state_spec)), np.float32)
     target, others, phases = [], [], []
@@ -142,14 +144,14 @@ def draw_sets(
     for phase, poses in scenes.items():
         for values, readings in poses:
             env.render_still(values, readings, cameras=())
-            landmarks = env.landmarks()
-            target.append(env.target_offset(landmarks[0].position_m))
-            others.append([env.target_offset(m.position_m) for m in landmarks if m.role == "distractor"])
+            landmarks = probed.landmarks()
+            target.append(probed.target_offset(landmarks[0].position_m))
+            others.append([probed.target_offset(m.position_m) for m in landmarks if m.role == "distractor"])
             phases.append(phase)
-            state[row] = env.rest_readings(values) if readings is None else readings
+            state[row] = probed.rest_readings(values) if readings is None else readings
             sigma = values.get("image_noise", 0.0)
             for size in sizes:
-                frames = env.frames_at(size)
+                frames = probed.frames_at(size)
                 for camera in cameras:
                     noisy = (
                         frames[camera]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError
 
+from simgap.envs.abilities import ShowsTarget, able
 from simgap.envs.base import TaskEnv
 from simgap.envs.landmarks import CameraPose, Landmark
 from simgap.policies.cnn import stem_stride
@@ -90,10 +91,11 @@ def read_frame(env: TaskEnv, camera: str, size_px: int, frame: NDArray[np.uint8]
         size_px: side of the frame.
         frame: the frame, ``(size, size, 3)``.
     """
-    target, pose = env.landmarks()[0], env.camera_pose(camera)
+    shown = able(env, ShowsTarget)
+    target, pose = shown.landmarks()[0], shown.camera_pose(camera)
     zoom = -(-FINE_PX // size_px)
     drawn, alone = (
-        float((env.segment(camera, zoom * size_px, alone=a) == 0).sum()) / zoom**2 for a in (False, True)
+        float((shown.segment(camera, zoom * size_px, alone=a) == 0).sum()) / zoom**2 for a in (False, True)
     )
     depth_m = float(pose.project(target.position_m, size_px)[0, 2])
     focal_px = 0.5 * size_px / float(np.tan(np.radians(pose.fovy_deg) / 2))
@@ -101,7 +103,7 @@ def read_frame(env: TaskEnv, camera: str, size_px: int, frame: NDArray[np.uint8]
         across_px=drawn**0.5,
         alone_px=alone**0.5,
         projected_px=projected_across_px(target, pose, size_px),
-        contrast=_contrast(frame, env.segment(camera, size_px) == 0),
+        contrast=_contrast(frame, shown.segment(camera, size_px) == 0),
         mm_per_px=1000.0 * abs(depth_m) / focal_px,
     )
 
@@ -205,7 +207,7 @@ def measure(
         for values, state in poses:
             env.render_still(values, state, cameras=())
             for size in sizes:
-                frames = env.frames_at(size)
+                frames = able(env, ShowsTarget).frames_at(size)
                 for camera in cameras:
                     found.setdefault((camera, phase, size), []).append(
                         read_frame(env, camera, size, frames[camera])

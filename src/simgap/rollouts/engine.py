@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from simgap.compute.workers import run_tasks
 from simgap.conventions import ActionSpec
 from simgap.envs import make_env
+from simgap.envs.abilities import DrawsLater
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
@@ -191,9 +192,9 @@ class _Eyes:
     An env that cannot draw a moment that has passed gives the frames of its observations.
     """
 
-    def __init__(self, env: TaskEnv, *, draws_later: bool) -> None:
+    def __init__(self, env: TaskEnv) -> None:
         self.env, self.cameras = env, env.cameras
-        self._draws_later = draws_later
+        self._later = env if env.renders and isinstance(env, DrawsLater) else None
         self._kept: list[Any] = []
 
     @classmethod
@@ -201,8 +202,8 @@ class _Eyes:
     def of(cls, env: TaskEnv) -> Iterator[_Eyes]:
         """Close the env's own eyes while a group runs, if it can draw later."""
         shown = env.renders, env.cameras
-        eyes = cls(env, draws_later=env.renders and env.look() is not None)
-        if eyes._draws_later:
+        eyes = cls(env)
+        if eyes._later is not None:
             env.renders, env.cameras = False, ()
         try:
             yield eyes
@@ -212,7 +213,9 @@ class _Eyes:
     def see(self, obs: ObsDict) -> None:
         """Keep what is needed to show this step later."""
         self._kept.append(
-            self.env.look() if self._draws_later else {camera: obs[camera] for camera in self.cameras}
+            self._later.look()
+            if self._later is not None
+            else {camera: obs[camera] for camera in self.cameras}
         )
 
     def show(self, frames: Mapping[str, NDArray[np.uint8]], obs: ObsDict) -> None:
@@ -221,8 +224,8 @@ class _Eyes:
         Raises:
             ConventionError: a camera that the env does not have, or frames of another size.
         """
-        if self._draws_later:
-            self.env.draw([self.env.look()], frames)
+        if self._later is not None:
+            self._later.draw([self._later.look()], frames)
             return
         for camera, out in frames.items():
             out[0] = obs[camera]
@@ -231,11 +234,11 @@ class _Eyes:
         """Return the frames of some steps, ``(k, H, W, 3)`` by camera, and forget all others."""
         moments = [self._kept[i] for i in steps]
         self._kept = []
-        if not self._draws_later:
+        if self._later is None:
             return {camera: np.stack([moment[camera] for moment in moments]) for camera in self.cameras}
         size = self.env.image_size
         frames = {camera: np.empty((len(moments), size, size, 3), dtype=np.uint8) for camera in self.cameras}
-        self.env.draw(moments, frames)
+        self._later.draw(moments, frames)
         return frames
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simgap.compute.locks import alone_in
 from simgap.compute.workers import TaskRunner, run_tasks
 from simgap.envs import make_env
+from simgap.envs.abilities import DrawsLater, able
 from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.episodes.reader import open_dataset
@@ -111,7 +112,7 @@ def roll_teacher(
     env can draw a moment that has passed, frames are drawn after a success, so that attempts that are thrown
     away cost no rendering. The episode of a failure has no images.
     """
-    draws_later = env.renders and env.look() is not None
+    draws_later = env.renders and isinstance(env, DrawsLater)
     shown = env.renders, env.cameras
     if draws_later:
         env.renders, env.cameras = False, ()  # nothing is looked at on the way
@@ -159,7 +160,7 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
     spread = env.dart_noise * (noise_deg / USUAL_NOISE_DEG)
     low, high = env.action_spec.low, env.action_spec.high
     disturbance = np.zeros(len(low))
-    attempt = _Attempt()
+    attempt, later = _Attempt(), env if isinstance(env, DrawsLater) else None
     obs, _ = env.reset(seed=seed, options={"factors": values})
     while attempt.outcome is None:
         label = teacher.label()
@@ -170,7 +171,7 @@ def _attempt(env: TaskEnv, teacher: Teacher, values: FactorValues, seed: int, no
         disturbance = 0.7 * disturbance + spread * rng.normal(size=len(spread)) * math.sqrt(1 - 0.7**2)
         executed = np.minimum(np.maximum(label + disturbance, low), high).astype(np.float32)
         attempt.seen.append(obs)
-        attempt.looks.append(env.look())
+        attempt.looks.append(None if later is None else later.look())
         attempt.labels.append(label)
         attempt.executed.append(executed)
         obs, _, _, _, info = env.step(executed)
@@ -185,7 +186,7 @@ def _drawn(env: TaskEnv, looks: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
     images = {
         camera: np.empty((len(looks), size, size, 3), dtype=np.uint8)[:, ::-1] for camera in env.cameras
     }
-    env.draw(looks, images)
+    able(env, DrawsLater).draw(looks, images)
     return images
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from simgap.envs.abilities import Rewinds, able
 from simgap.envs.base import TaskEnv
 from simgap.teachers.base import Abstain, Teacher
 from simgap.types import Outcome
@@ -60,12 +61,13 @@ def verify(env: TaskEnv, teacher: Teacher, *, extra_steps: int = 0) -> Outcome:
 @contextmanager
 def _set_aside(env: TaskEnv, extra_steps: int) -> Iterator[None]:
     """Restore state, horizon and rendering afterwards."""
-    snapshot, renders, horizon = env.snapshot(), env.renders, env.horizon_steps
+    rewinding = able(env, Rewinds)
+    snapshot, renders, horizon = rewinding.snapshot(), env.renders, env.horizon_steps
     env.renders, env.horizon_steps = False, horizon + extra_steps
     try:
         yield
     finally:
-        env.restore(snapshot)
+        rewinding.restore(snapshot)
         env.renders, env.horizon_steps = renders, horizon
 
 
