@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from format_builders import write_act, write_robomimic, write_tub
+from remedies import run as run_words
 from simgap.cli import main
 from simgap.conventions import Unit
 from simgap.episodes.reader import open_dataset
@@ -187,12 +188,14 @@ def test_a_calibration_file_turns_the_range_into_degrees(
 def test_merging_on_the_command_line_tells_the_command_on_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = write(tmp_path / "a"), write(tmp_path / "b", 5, cameras=("top",))
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", 5, cameras=("fronts",))
     assert main(["data", "merge", str(a), str(b), "--out", str(tmp_path / "out")]) == 3
     said = capsys.readouterr().err.strip()
     assert len(said.splitlines()) == 1
-    assert f"simgap data convert {b} --camera top=front --out {tmp_path / 'b-converted'}" in said
-    document = run(capsys, "convert", b, "--camera", "top=front", "--out", tmp_path / "b2", "--workers", "0")
+    assert f"simgap data convert {b} --camera fronts=front --out {tmp_path / 'b-converted'}" in said
+    document = run(
+        capsys, "convert", b, "--camera", "fronts=front", "--out", tmp_path / "b2", "--workers", "0"
+    )
     merged = run(capsys, "merge", a, tmp_path / "b2", "--out", tmp_path / "out", "--workers", "0")
     assert (merged["kind"], merged["episodes"], merged["frames"]) == ("data_merge", 6, document["frames"] * 2)
 
@@ -249,6 +252,6 @@ def test_frames_that_are_not_square_are_refused_by_the_command_that_makes_them_s
         .err.partition("square frames of one size: simgap ")[2]
         .removesuffix(" (stretches them)\n")
     )
-    assert main([*words, "--quiet"]) == 0
+    assert run_words(words) == 0
     height, width = open_dataset(Path(words[-1])).spec.image_size
     assert height == width

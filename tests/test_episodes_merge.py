@@ -198,7 +198,7 @@ DIFFERENT: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     ),
     "rate": (lambda r: write(r, 5, rate_hz=40.0), ["runs at 20 Hz", "at 40 Hz"]),
     "slower rate": (lambda r: write(r, 5, rate_hz=10.0), ["runs at 20 Hz", "at 10 Hz"]),
-    "camera name": (lambda r: write(r, 5, cameras=("top",)), ["has front,", "has top"]),
+    "camera name": (lambda r: write(r, 5, cameras=("fronts",)), ["has front,", "has fronts"]),
     "one camera more": (lambda r: write(r, 5, cameras=("front", "top")), ["has none, only", "has top"]),
     "image size": (lambda r: write(r, 5, image_size=(32, 48)), ["16x24 in", "32x48 in"]),
     "smaller images": (lambda r: write(r, 5, image_size=(8, 12)), ["16x24 in", "8x12 in"]),
@@ -208,20 +208,31 @@ DIFFERENT: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
             5,
             action=vector(NAMES[::-1], elbow_flex=RAD),
             state=vector(),
-            cameras=("top",),
+            cameras=("fronts",),
             image_size=(32, 48),
         ),
-        ["order differs", "rad in", "has top"],
+        ["order differs", "rad in", "has fronts"],
     ),
     "unknown unit": (
         lambda r: write(r, 5, action=vector(elbow_flex={"unit": Unit.UNKNOWN})),
-        ["is deg in", "of no stated unit in", "if it is deg there too"],
+        ["is deg in", "of no stated unit in", "if they are deg there too"],
     ),
     "a gripper": (
         lambda r: write(r, 5, action=vector(gripper={"is_gripper": False})),
         ["a gripper in", "no gripper in"],
     ),
 }
+
+
+def test_a_camera_of_another_name_is_not_taken_for_the_same_view(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", cameras=("wrist",))
+    b = write(tmp_path / "b", 5, cameras=("top",), rate_hz=40.0)
+    with pytest.raises(ConventionError, match="that show the same view get one name") as caught:
+        merge_datasets([open_dataset(a), open_dataset(b)], tmp_path / "out")
+    assert "wrist=top" not in str(caught.value)
+    assert "top=wrist" not in str(caught.value)
+    assert "--resample 20" in str(caught.value)
+    assert str(caught.value).endswith("with what you decide on the cameras")
 
 
 FAST = ("image size", "unknown unit", "a gripper")

@@ -21,6 +21,10 @@ COMMON_DEFAULTS: dict[str, Any] = {
 }
 
 
+_HOW_IT_IS_SHOWN = ("--json", "--quiet", "--debug")
+"""Options that a message does not repeat with the rest of a command."""
+
+
 class VerbParser(argparse.ArgumentParser):
     """A parser with the common options, as are the sub-parsers a verb adds to it.
 
@@ -67,6 +71,7 @@ class VerbParser(argparse.ArgumentParser):
 def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Parse, then fill in the common options that neither the user nor the verb's ``set_defaults`` gave."""
     args = parser.parse_args(argv)
+    args.words = tuple(word for word in argv if word not in _HOW_IT_IS_SHOWN)
     for name, value in COMMON_DEFAULTS.items():
         if name not in args:
             setattr(args, name, value)

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ def convert(args: argparse.Namespace) -> int:
     from simgap.episodes.formats.left_out import left_out
 
     dataset = _opened(args)
-    target = target_of(args, dataset)
+    target = replace(target_of(args, dataset), asked=("data", *args.words))
     out = args.out or Path("runs/data") / f"{dataset.root.stem}-converted"
     for note in dataset.notes:
         say(args, f"note: {note}")

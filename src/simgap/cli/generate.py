@@ -87,9 +87,10 @@ def default_name(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Generate, or make what is missing of an interrupted run."""
+    from simgap.compute.locks import alone_in
     from simgap.compute.machine import require_offscreen
     from simgap.envs import make_env
-    from simgap.episodes.write.store import EpisodeWriter
+    from simgap.episodes.write.store import EpisodeWriter, release_claim
     from simgap.teachers import make_teacher
     from simgap.teachers.generation import GenerateSpec, dataset_spec, recorded_env
 
@@ -109,7 +110,9 @@ def run(args: argparse.Namespace) -> int:
     env = recorded_env(spec, render=False)
     require_offscreen()
     out = args.out or Path("runs/data") / default_name(args)
-    there = len(EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done())
+    with alone_in(out):
+        release_claim(out)
+        there = len(EpisodeWriter(out, dataset_spec(spec, env, make_teacher(env))).done())
     if there:
         rest = args.n - there
         say(

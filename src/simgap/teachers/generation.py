@@ -19,7 +19,7 @@ from simgap.envs.base import ObsDict, TaskEnv
 from simgap.envs.factors import FactorRanges, FactorValues
 from simgap.episodes.reader import open_dataset
 from simgap.episodes.spec import Codec, DatasetSpec
-from simgap.episodes.write.store import EpisodeWriter, Prepared
+from simgap.episodes.write.store import EpisodeWriter, Prepared, release_claim
 from simgap.errors import DataError, UsageError, did_you_mean
 from simgap.provenance import Stamp, child_rng, source_hash
 from simgap.seeds import Purpose, seed_of
@@ -240,6 +240,7 @@ def generate(
     if spec.episodes < 1:
         raise DataError(f"cannot generate {spec.episodes} episodes; ask for at least one")
     with alone_in(out):
+        release_claim(out)
         return _generate(spec, out, workers, progress, runner)
 
 

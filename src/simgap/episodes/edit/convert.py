@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from simgap.compute.workers import TaskRunner, run_tasks
+from simgap.episodes.edit.missing_videos import require_videos
 from simgap.episodes.edit.rewrite import Converted, EpisodeWork, fitting_workers, write_all
 from simgap.episodes.edit.transform import Change, Plan, make_change
-from simgap.episodes.formats.commands import convert_command
+from simgap.episodes.formats.commands import TASK, again, convert_command, require_own_words
 from simgap.episodes.formats.keymap import KeyMap
 from simgap.episodes.formats.layout import ACTION, INDEX_FEATURES, STATE, TIME
 from simgap.episodes.formats.video import ENCODINGS, Codec
@@ -47,6 +48,8 @@ class Target:
     """Give a dataset without a measured state the command before as its state, as LeRobot's mobile robots report it."""
     positional_clock: bool = False
     """Replace the recorded clock by ``k / rate``, for clocks that are known to be wrong."""
+    asked: tuple[str, ...] = ()
+    """Words of the command that asks for this, for a message that repeats it with one option more; no part of the result."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, what is not asked for left out."""
@@ -101,6 +104,7 @@ class Converter:
         """
         if dataset.questions:
             raise UsageError(f"{dataset.root}: {dataset.questions[0]}")
+        require_own_words(target.task)
         self.dataset = dataset
         self.target = target
         self.fingerprint = dataset.fingerprint if fingerprint is None else fingerprint
@@ -117,6 +121,7 @@ class Converter:
                 f"{dataset.root} measures {list(self.change.state.target.names)}, and a made-up state must"
                 " not replace that; leave --state away"
             )
+        require_videos(dataset, self.episodes, self.cameras, target.asked)
         self.extras, self.dropped = _extras(dataset, self.episodes)
         self.spec = self._spec()
 
@@ -194,7 +199,7 @@ class Converter:
         if target.image_size is None and len(set(sizes.values())) > 1:
             words = ", ".join(f"{name} {h}x{w}" for name, (h, w) in sizes.items())
             height, width = (min(side) // 2 * 2 for side in zip(*sizes.values(), strict=True))
-            made = convert_command(dataset, "--resize", f"{height}x{width}")
+            made = again(dataset, target.asked, "--resize", f"{height}x{width}")
             raise DataError(
                 f"{dataset.root}: cameras have different sizes ({words}) and one dataset has one; drop some"
                 f" with --drop-camera, or resize: {made}"
@@ -216,9 +221,10 @@ class Converter:
             encoding=encoding,
         )
         if not spec.task_default and any(not dataset.entry(k).tasks for k in self.episodes):
+            made = again(dataset, target.asked, "--task", TASK) if target.asked else convert_command(dataset)
             raise DataError(
-                f"{dataset.root} does not say what the robot should do; give --task 'in words':"
-                f" {convert_command(dataset)}"
+                f"{dataset.root} does not say what the robot does, which every episode has to; say it with"
+                f" --task in your own words: {made}"
             )
         spec.require_writable()
         return spec

@@ -38,6 +38,10 @@ class Difference(NamedTuple):
     """Options of ``simgap data convert`` for the side to change; none where only its owner can tell."""
     changes_first: bool = False
     """True where the first dataset is the one to convert."""
+    assumed: str = ""
+    """Unit that nobody stated and that the command takes for granted."""
+    is_left_open: bool = False
+    """True where the user decides, by options that the sentence names, and the rest can be converted all the same."""
 
 
 def require_agreement(ours: Dataset, theirs: Dataset) -> None:
@@ -53,13 +57,16 @@ def require_agreement(ours: Dataset, theirs: Dataset) -> None:
     if not found:
         return
     said = "; ".join(d.what for d in found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
-    stuck = [d for d in found if not d.options]
+    stuck = [d for d in found if not d.options and not d.is_left_open]
+    is_open = any(d.is_left_open for d in found)
     for changed in (theirs, ours) if not stuck else ():
         options = [o for d in found if d.changes_first == (changed is ours) for o in d.options]
         if options:
+            units = dict.fromkeys(d.assumed for d in found if d.assumed)
+            if_so = f"; if they are {' and '.join(units)} there too" if units else ""
             raise ConventionError(
-                f"{ours.root} and {theirs.root} do not agree: {said}; convert:"
-                f" {convert_command(changed, *options)}"
+                f"{ours.root} and {theirs.root} do not agree: {said}{if_so}; convert:"
+                f" {convert_command(changed, *options)}{', with what you decide on the cameras' * is_open}"
             )
     raise ConventionError(
         f"{ours.root} and {theirs.root} do not agree: {said}; no conversion is safe to propose, their owner"
@@ -133,9 +140,10 @@ def _vector_differences(
             else ()
         )
         yield Difference(
-            f"{who} {contrast.mine} in {a} and {contrast.yours} in {b}{contrast.hint}",
+            f"{who} {contrast.mine} in {a} and {contrast.yours} in {b}",
             options,
             changes_first=contrast.changes_first,
+            assumed=contrast.assumed,
         )
 
 
@@ -147,7 +155,7 @@ class _Contrast(NamedTuple):
     option: str
     """``--is`` or ``--to``; empty where no command can be given."""
     words: str
-    hint: str = ""
+    assumed: str = ""
     changes_first: bool = False
 
 
@@ -163,7 +171,7 @@ def _contrast(mine: Dimension, yours: Dimension) -> _Contrast | None:
             sides[1],
             "--is",
             str(known.unit),
-            f" (the command holds if it is {known.unit} there too)",
+            str(known.unit),
             mine.unit is Unit.UNKNOWN,
         )
     if mine.is_gripper != yours.is_gripper:
@@ -197,8 +205,13 @@ def _names_differ(role: str, mine: Sequence[str], yours: Sequence[str], a: str, 
     return Difference(what, tuple(word for old, new in pairs for word in ("--rename", f"{role}:{old}={new}")))
 
 
-def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]] | None:
-    """Pair names that are near each other, and the one that is left on each side; None where that leaves a choice."""
+def _paired(
+    wanted: Sequence[str], there: Sequence[str], *, by_elimination: bool = True
+) -> list[tuple[str, str]] | None:
+    """Pair names that are near each other, and the one that is left on each side; None where that leaves a choice.
+
+    Of cameras none is paired because it is left: it may well look from somewhere else.
+    """
     left, rest, pairs = list(wanted), [], []
     for old in there:
         near = difflib.get_close_matches(old, left, n=1)
@@ -207,7 +220,7 @@ def _paired(wanted: Sequence[str], there: Sequence[str]) -> list[tuple[str, str]
             pairs.append((old, near[0]))
         else:
             rest.append(old)
-    if len(left) != len(rest) or len(left) > 1:
+    if len(left) != len(rest) or len(left) > (1 if by_elimination else 0):
         return None
     return pairs + list(zip(rest, left, strict=True))
 
@@ -220,7 +233,7 @@ def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
     a, b = str(ours.root), str(theirs.root)
     mine, yours = set(ours.spec.cameras), set(theirs.spec.cameras)
     only, others = sorted(mine - yours), sorted(yours - mine)
-    pairs = _paired(only, others) or []
+    pairs = _paired(only, others, by_elimination=False) or []
     renamed = {new: old for old, new in pairs}
     if only or others:
         what = f"cameras differ: only {a} has {_some(only)}, only {b} has {_some(others)}"
@@ -230,7 +243,17 @@ def _camera_differences(ours: Dataset, theirs: Dataset) -> Iterator[Difference]:
                 what, tuple(w for name in spare for w in ("--drop-camera", name)), changes_first=not others
             )
         else:
-            yield Difference(what, tuple(w for old, new in pairs for w in ("--camera", f"{old}={new}")))
+            hint = (
+                ""
+                if pairs
+                else " (two that show the same view get one name by --camera OLD=NEW of `data convert`, one"
+                " that the other does not have is left out by --drop-camera NAME)"
+            )
+            yield Difference(
+                what + hint,
+                tuple(w for old, new in pairs for w in ("--camera", f"{old}={new}")),
+                is_left_open=not pairs,
+            )
     for camera in sorted(mine & (yours | set(renamed))):
         (h, w), (other_h, other_w) = (
             ours.frame_shape(camera)[:2],

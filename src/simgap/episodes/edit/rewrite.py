@@ -15,7 +15,7 @@ from simgap.compute.locks import alone_in
 from simgap.compute.workers import TaskRunner
 from simgap.episodes.reader import Dataset, open_dataset
 from simgap.episodes.spec import DatasetSpec
-from simgap.episodes.write.store import EpisodeWriter
+from simgap.episodes.write.store import EpisodeWriter, release_claim
 from simgap.errors import DataError
 
 SYNC_EVERY = 16
@@ -67,6 +67,7 @@ def write_all(
         BusyError: another process is writing into the folder.
     """
     with alone_in(out):
+        release_claim(out)
         return _write_all(out, spec, setup, setup_args, jobs, workers, progress, runner, notes)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgap.episodes.formats.keymap import KeyMap, stored_keymap
+from simgap.errors import UsageError
 
 if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
 
 TASK = "describe the task here"
-"""Stands for the instruction that only its owner knows; a conversion of episodes that carry none needs one."""
+"""Stands for the instruction that only its owner knows; who passes it on as it stands is asked again."""
 _FLAGS = {"is_gripper": ("gripper", "no_gripper"), "opens_high": ("opens_high", "opens_low")}
 
 
@@ -29,6 +30,26 @@ def convert_command(dataset: Dataset, *options: object, out: str = "converted") 
     return command(
         "simgap", "data", "convert", dataset.root, *keymap_words(dataset), *options, *task, "--out", target
     )
+
+
+def again(dataset: Dataset, asked: Sequence[str], *options: object) -> str:
+    """Return the command that was given, its own options kept, with further ones; ``data convert`` where no command was given."""
+    if not asked:
+        return convert_command(dataset, *options)
+    return command("simgap", *asked, *options)
+
+
+def require_own_words(task: str) -> None:
+    """Refuse the words of an example as the instruction of a dataset.
+
+    Raises:
+        UsageError: says what to write.
+    """
+    if task.strip() == TASK:
+        raise UsageError(
+            f"--task {TASK!r} is what stands in the example; write in its place what the robot does in these"
+            " episodes, such as 'put the cube into the box'"
+        )
 
 
 def say_once(root: Path, *options: object) -> str:

@@ -251,12 +251,26 @@ class EpisodeWriter:
         schema = stored.get("schema") if isinstance(stored, dict) else None
         if schema != SCHEMA:
             raise DataError(f"{path} has schema {schema!r}, expected {SCHEMA}; use the version that wrote it")
-        found = list(differences(ours, stored["spec"]))
+        found = sorted(differences(ours, stored["spec"]), key=len)
         if found:
+            there, here = (spec["stamp"].get("env") for spec in (stored["spec"], ours))
+            if there is not None and there != here:
+                raise DataError(
+                    f"{self._root} holds episodes of {there}, and this would add episodes of"
+                    f" {here or 'another source'}; choose another folder (--out)"
+                )
+            more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
             raise DataError(
-                f"{self._root} holds episodes of another spec: {'; '.join(found[:5])}; use the same spec, or"
-                " another folder (--out)"
+                f"{self._root} holds episodes of another spec: {'; '.join(found[:3])}{more}; use the same"
+                " spec, or another folder (--out)"
             )
+
+
+def release_claim(root: Path) -> None:
+    """Give a folder free that a writer claimed and wrote nothing into; only for who is alone in it."""
+    claim = root / SIMGAP_JSON
+    if claim.is_file() and {path for path in root.rglob("*") if not path.is_dir()} == {claim}:
+        claim.unlink()
 
 
 def _holds_something(root: Path) -> bool:
