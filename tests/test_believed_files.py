@@ -19,12 +19,12 @@ from simgap.cli import main
 from simgap.episodes.reader import open_dataset
 from simgap.episodes.write.tables import to_bytes
 from simgap.errors import DataError, UsageError
+from simgap.robots.refs import SurrogateRef
 from simgap.rollouts.spent import claim, spent_seeds
 from simgap.rollouts.timing import read_timing, write_timing
 from simgap.rollouts.traces import read_records, write_records
 from simgap.seeds import Purpose
 from simgap.training.resume import ResumeState, read_resume, write_resume
-from simgap.trials.batch import SurrogateSpec
 from simgap.types import Outcome
 from test_loop import LocalSurrogate
 from test_screen import record, spec
@@ -48,7 +48,7 @@ def trials(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     root = tmp_path_factory.mktemp("trials")
     words = ["trial", "--replay", str(data), "-n", "2", "--gap", "action_sign", "--workers", "0", "--quiet"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SurrogateSpec, "open", lambda s: LocalSurrogate(s))
+        patch.setattr(SurrogateRef, "open", lambda s: LocalSurrogate(s))
         assert main([*words, "--out", str(root)]) == 1
         yield root, words
 

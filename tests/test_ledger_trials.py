@@ -11,7 +11,7 @@ import pytest
 from simgap.cli import main
 from simgap.ledger import Ledger
 from simgap.ledger.heads import TRIALS_FILE, keep_head
-from simgap.trials.batch import SurrogateSpec
+from simgap.robots.refs import SurrogateRef
 from test_ledger_verb import sql
 from test_loop import LocalSurrogate
 
@@ -42,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replay(data: Path, root: Path, *words: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
+        patch.setattr(SurrogateRef, "open", lambda spec: LocalSurrogate(spec))
         return main(
             [
                 "trial",

@@ -39,11 +39,12 @@ from simgap.provenance import canonical_json, content_hash, file_hash
 from simgap.report import write_report
 from simgap.report.render import render_report
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
+from simgap.robots.refs import SurrogateRef
 from simgap.robots.surrogate_process import SurrogateWorld
 from simgap.rollouts.screen import screen
 from simgap.rollouts.traces import read_records, read_rows, write_records
 from simgap.statistics import ScreenVerdict, paired_difference
-from simgap.trials.batch import SurrogateSpec, read_results
+from simgap.trials.batch import read_results
 from simgap.types import EvidenceKind, Outcome
 
 SPEC = TurnSpec(
@@ -65,9 +66,10 @@ SPEC = TurnSpec(
 class LocalSurrogate:
     """The surrogate's world without its process, which takes seconds to start."""
 
-    evidence = EvidenceKind.SURROGATE
+    evidence, is_live, judge = EvidenceKind.SURROGATE, False, "simulator"
 
-    def __init__(self, spec: SurrogateSpec) -> None:
+    def __init__(self, spec: SurrogateRef) -> None:
+        self.image_size = spec.image_size
         self._world = SurrogateWorld(spec.env, spec.image_size, spec.seed, spec.gap)
         env = self._world.env
         self.action_spec, self.state_spec, self.cameras = env.action_spec, env.state_spec, env.cameras
@@ -76,7 +78,7 @@ class LocalSurrogate:
 
     def reset(self, condition: InitialCondition) -> InitialCondition:
         return InitialCondition(
-            seed=condition.seed, placements=self._world.reset(condition.seed, dict(condition.placements))
+            seed=condition.seed, placements=self._world.reset(condition.draws, dict(condition.placements))
         )
 
     def observe(self) -> RobotObservation:
@@ -105,6 +107,9 @@ class LocalSurrogate:
     def stamp_fields(self) -> dict[str, Any]:
         return {**self._world.env.stamp_fields(), "robot": "surrogate", "seal": self.seal}
 
+    def stop(self) -> None:
+        pass
+
     def close(self) -> None:
         self._world.env.close()
 
@@ -129,7 +134,7 @@ class StopAt(SilentReporter):
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
+        patch.setattr(SurrogateRef, "open", lambda spec: LocalSurrogate(spec))
         patch.setattr("simgap.checks.replay.open_loop.BOOTSTRAPS", 8)
         yield tmp_path_factory.mktemp("cache")
     for made in MADE:  # workers leave theirs to the end of their process

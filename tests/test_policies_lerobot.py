@@ -319,8 +319,8 @@ def test_rollouts_and_trials_show_every_step_where_the_executor_asks_every_fifth
 class Still:
     """A car that stands and ends a trial well after some steps."""
 
-    evidence = EvidenceKind.SURROGATE
-    cameras = ("onboard",)
+    evidence, is_live, judge = EvidenceKind.SURROGATE, False, "simulator"
+    cameras, image_size = ("onboard",), 16
 
     def __init__(self, steps: int) -> None:
         env = make_env("car-goal", image_size=16, render=False)
@@ -345,6 +345,12 @@ class Still:
 
     def verdict(self) -> Outcome | None:
         return Outcome.success() if len(self.sent) == self.steps else None
+
+    def stop(self) -> None:
+        pass
+
+    def stamp_fields(self) -> dict[str, Any]:
+        return {}
 
     def close(self) -> None:
         pass

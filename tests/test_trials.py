@@ -16,8 +16,9 @@ from simgap.errors import DataError, SimgapError, TrialFault
 from simgap.policies.execution import parse_executor
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.convention import CommandMap
+from simgap.robots.refs import SurrogateRef
 from simgap.teachers.generation import GenerateSpec, generate
-from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials
+from simgap.trials.batch import TrialPlan, conditions_of, run_trials
 from simgap.trials.run import run_replay, run_trial
 from simgap.types import EvidenceKind, Outcome
 
@@ -25,8 +26,8 @@ from simgap.types import EvidenceKind, Outcome
 class FakeRobot:
     """An arm without pictures behind the robot interface; ``fault_at`` breaks its camera at that step."""
 
-    evidence = EvidenceKind.SURROGATE
-    cameras = ("front", "wrist")
+    evidence, is_live, judge = EvidenceKind.SURROGATE, False, "simulator"
+    cameras, image_size = ("front", "wrist"), SIZE
 
     def __init__(
         self, *, multiplier: float = 1.0, fault_at: int | None = None, horizon_steps: int = 80
@@ -65,6 +66,12 @@ class FakeRobot:
 
     def verdict(self) -> Outcome | None:
         return self.outcome
+
+    def stop(self) -> None:
+        self.stops = getattr(self, "stops", 0) + 1
+
+    def stamp_fields(self) -> dict[str, object]:
+        return {"robot": "fake"}
 
     def close(self) -> None:
         pass
@@ -210,7 +217,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def replay_plan(logged: Path) -> TrialPlan:
     conditions = conditions_of(open_dataset(logged), range(3), PLACEMENT_FACTORS)
-    robot = SurrogateSpec(env="arm-pick", image_size=SIZE, seed=7, gap="none")
+    robot = SurrogateRef(env="arm-pick", image_size=SIZE, seed=7, gap="none")
     return TrialPlan(
         name="replays", robot=robot, conditions=conditions, task="pick up the red cube", replay_of=logged
     )

@@ -24,7 +24,7 @@ from simgap.cli import main
 from simgap.cli._arguments import EnvName, VerbParser
 from simgap.cli._verbs import known_verbs, load_verb
 from simgap.ledger import Ledger
-from simgap.trials.batch import SurrogateSpec
+from simgap.robots.refs import SurrogateRef
 from test_ledger_verb import write_ledger
 from test_loop import SPEC, LocalSurrogate
 from test_trust import policy_fields
@@ -296,7 +296,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canary]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("SIMGAP_LEROBOT_PYTHON", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(SurrogateSpec, "open", lambda spec: LocalSurrogate(spec))
+    monkeypatch.setattr(SurrogateRef, "open", lambda spec: LocalSurrogate(spec))
     monkeypatch.setattr(
         "simgap.pixelfloor.floor.search_floor",
         lambda *_, **__: (_ for _ in ()).throw(trust.UsageError("far enough")),

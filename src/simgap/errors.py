@@ -36,6 +36,16 @@ class DataError(SimgapError):
 class PolicyFault(DataError):
     """A policy wants what cannot be sent: nothing is sent, and a trial is a failure of the policy, never a void."""
 
+    def __init__(self, message: str, *, mode: str = "policy_fault") -> None:
+        """Say what it wanted.
+
+        Args:
+            message: the reason.
+            mode: failure mode of the trial, ``not_finite`` for numbers that are not finite.
+        """
+        super().__init__(message)
+        self.mode = mode
+
 
 class ConventionError(SimgapError):
     """Two conventions (units, joint order, sign, rate) meet that do not agree: convert explicitly."""

@@ -37,6 +37,8 @@ class Outcome:
     kind: OutcomeKind
     detail: str = ""
     """Failure mode, or the reason of a void; empty for a success."""
+    reason: str = field(default="", compare=False)
+    """What is known of a failure beyond its mode, in words."""
 
     def __post_init__(self) -> None:
         if (self.kind is OutcomeKind.SUCCESS) != (self.detail == ""):
@@ -51,9 +53,9 @@ class Outcome:
         return cls(OutcomeKind.SUCCESS)
 
     @classmethod
-    def failure(cls, mode: str) -> Outcome:
-        """Return a failure of the named mode."""
-        return cls(OutcomeKind.FAILURE, mode)
+    def failure(cls, mode: str, reason: str = "") -> Outcome:
+        """Return a failure of the named mode, with what is known beyond it."""
+        return cls(OutcomeKind.FAILURE, mode, reason)
 
     @classmethod
     def void(cls, reason: str) -> Outcome:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simgap.ledger import Row
+    from simgap.robots.refs import SurrogateRef
     from simgap.trials.batch import TrialPlan, TrialResult
     from simgap.types import EvidenceKind
 
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             f"{root} is a run of `simgap demo`, whose ledger ends with the run; give another --out"
         )
     folder = root / asked.plan.name
-    seal, evidence = _seal(asked.plan)
+    seal, evidence = _seal(asked.robot)
     is_kept = (root / TRIALS_FILE).is_file()
     with Ledger(root / LEDGER_FILE, create=not is_kept) as ledger:
         ledger.require_kept(root)
@@ -122,6 +123,7 @@ class _Asked:
     """What the command asks for."""
 
     plan: TrialPlan
+    robot: SurrogateRef
     what: str
     """``trials`` or ``replays``."""
     tested: dict[str, str]
@@ -141,8 +143,9 @@ def _asked(args: argparse.Namespace) -> _Asked:
 def _policy_plan(args: argparse.Namespace) -> _Asked:
     from simgap.errors import UsageError
     from simgap.robots.base import InitialCondition
+    from simgap.robots.refs import SurrogateRef
     from simgap.seeds import Purpose, seed_of
-    from simgap.trials.batch import MOST_STEPS, SurrogateSpec, TrialPlan
+    from simgap.trials.batch import MOST_STEPS, TrialPlan
 
     card = card_of(args.checkpoint)
     env = env_of(card, args.env)
@@ -151,16 +154,19 @@ def _policy_plan(args: argparse.Namespace) -> _Asked:
         raise UsageError(
             "a set of trials has one executor; compare several with `simgap screen`, or run one set each"
         )
+    robot = SurrogateRef(env=env.name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap)
     plan = TrialPlan(
         name=_name(args, args.checkpoint, card.hash, str(executors[0])),
-        robot=SurrogateSpec(env=env.name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap),
+        robot=robot,
         conditions=tuple(InitialCondition(seed=seed_of(Purpose.TRIAL, args.seed, i)) for i in range(args.n)),
         task=env.task,
         max_steps=max(MOST_STEPS, env.horizon_steps + 1),  # the judge speaks first
         checkpoint=args.checkpoint,
         executor=str(executors[0]),
     )
-    return _Asked(plan=plan, what="trials", tested={"policy": card.hash, "executor": plan.executor})
+    return _Asked(
+        plan=plan, robot=robot, what="trials", tested={"policy": card.hash, "executor": plan.executor}
+    )
 
 
 def _replay_plan(args: argparse.Namespace) -> _Asked:
@@ -168,7 +174,8 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
     from simgap.envs import make_env
     from simgap.episodes.reader import open_dataset
     from simgap.errors import UsageError
-    from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of
+    from simgap.robots.refs import SurrogateRef
+    from simgap.trials.batch import TrialPlan, conditions_of
 
     if args.executor:
         raise UsageError("a replay sends logged actions: it has no --executor")
@@ -192,14 +199,15 @@ def _replay_plan(args: argparse.Namespace) -> _Asked:
         )
     fingerprint = dataset.fingerprint
     indices = [entry.index for entry in dataset.entries][: args.n]
+    robot = SurrogateRef(env=name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap)
     plan = TrialPlan(
         name=_name(args, args.replay, fingerprint, "replay"),
-        robot=SurrogateSpec(env=name, image_size=env.image_size, seed=args.robot_seed, gap=args.gap),
+        robot=robot,
         conditions=conditions_of(dataset, indices, env.placement_factors),
         task=env.task,
         replay_of=args.replay,
     )
-    return _Asked(plan=plan, what="replays", tested={"replay_of": fingerprint})
+    return _Asked(plan=plan, robot=robot, what="replays", tested={"replay_of": fingerprint})
 
 
 def _name(args: argparse.Namespace, tested: Path, identity: str, how: str) -> str:
@@ -208,8 +216,8 @@ def _name(args: argparse.Namespace, tested: Path, identity: str, how: str) -> st
     return f"{tested.resolve().name[:40]}-{identity[:8]}-{words}-robot{args.robot_seed}-{args.gap}-n{args.n}-s{args.seed}"
 
 
-def _seal(plan: TrialPlan) -> tuple[str, EvidenceKind]:
-    robot = plan.robot.open()
+def _seal(surrogate: SurrogateRef) -> tuple[str, EvidenceKind]:
+    robot = surrogate.open()
     try:
         return robot.seal, robot.evidence
     finally:
@@ -251,7 +259,7 @@ def _payload(
             for e in intervals
         ],
         "conditions": (
-            f"{plan.robot.env} on surrogate {args.robot_seed}, gap {args.gap}, placements as"
+            f"{asked.robot.env} on surrogate {args.robot_seed}, gap {args.gap}, placements as"
             f" {'logged' if plan.replay_of else 'at its site'}"
         ),
         "robot": {
@@ -277,7 +285,13 @@ def _document(
             "seed": r.seed,
             "outcome": str(r.outcome.kind),
             "detail": r.outcome.detail,
+            "reason": r.outcome.reason,
+            "condition_id": r.condition_id,
+            "began": r.began,
+            "judge": r.judge,
             "steps": r.steps,
+            "clipped": r.clipped,
+            "rate_hz": r.rate_hz,
             "placements": dict(r.placements),
         }
         for r in results

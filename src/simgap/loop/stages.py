@@ -16,14 +16,14 @@ from simgap.errors import DataError
 from simgap.loop.spec import Reporter, TurnSpec
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import child_rng, content_hash, source_hash
-from simgap.robots.base import InitialCondition
-from simgap.robots.surrogate import SurrogateRobot
+from simgap.robots.base import InitialCondition, Robot
+from simgap.robots.refs import SurrogateRef
 from simgap.rollouts.engine import RolloutSpec
 from simgap.rollouts.screen import ScreenReport, screen
 from simgap.seeds import Purpose, seed_of
 from simgap.teachers.generation import GenerateSpec, generate
 from simgap.training import TrainSpec, train
-from simgap.trials.batch import SurrogateSpec, TrialPlan, conditions_of, run_trials
+from simgap.trials.batch import TrialPlan, conditions_of, run_trials
 
 GENERATION_SOURCE = ("envs", "teachers", "episodes")
 TRAINING_SOURCE = ("policies", "training")
@@ -137,9 +137,9 @@ class Stages:
                 spec, root, workers=self.workers, progress=lambda done, total: progress(done, total, "")
             )
 
-    def surrogate(self) -> SurrogateSpec:
+    def surrogate(self) -> SurrogateRef:
         """Return the sealed robot of this run."""
-        return SurrogateSpec(
+        return SurrogateRef(
             env=self.spec.env, image_size=self.spec.image_size, seed=self.spec.seed, gap=self.spec.gap
         )
 
@@ -165,7 +165,7 @@ class Stages:
         """Return the conditions under which the first training episodes were made."""
         return conditions_of(open_dataset(dataset), range(self.spec.replays), self.env.placement_factors)
 
-    def trials(self, label: str, name: str, robot: SurrogateRobot, **plan: Any) -> Path:
+    def trials(self, label: str, name: str, robot: Robot, **plan: Any) -> Path:
         """Run trials on the surrogate, or what is missing of them; ``robot`` is the sealed one that this run holds open."""
         folder = self.run_folder / "trials" / name
         full = TrialPlan(name=name, robot=self.surrogate(), task=self.env.task, **plan)

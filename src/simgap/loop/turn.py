@@ -23,7 +23,7 @@ from simgap.loop.store import RUN_JSON, save_run
 from simgap.mutants.gaps import Gap, nonce_of
 from simgap.policies.execution import parse_executor
 from simgap.provenance import canonical_json, read_json, read_sealed, write_atomic, write_sealed
-from simgap.robots.surrogate import SurrogateRobot
+from simgap.robots.base import SealedRobot
 from simgap.seeds import Purpose
 from simgap.statistics import ScreenVerdict
 from simgap.targeting import DataPlan, plan_data
@@ -143,7 +143,7 @@ def _finished(
 
 
 def _first_turn(
-    stages: Stages, robot: SurrogateRobot, ranges: FactorRanges, book: TurnLedger
+    stages: Stages, robot: SealedRobot, ranges: FactorRanges, book: TurnLedger
 ) -> tuple[Turn, Path]:
     spec = stages.spec
     data = stages.dataset("teach", ranges, spec.episodes, Purpose.TRAIN, DATA_SEED)
@@ -210,7 +210,7 @@ def _diagnosis(stages: Stages, first: Turn, data: Path, ranges: FactorRanges, re
 
 def _second_turn(
     stages: Stages,
-    robot: SurrogateRobot,
+    robot: SealedRobot,
     first: Turn,
     data: Path,
     ranges: FactorRanges,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simgap.errors import DataError, TrialFault
-from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
+from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
 from simgap.types import Outcome, OutcomeKind
 
 STALE_S = 0.25
@@ -34,6 +34,19 @@ class Contract:
     """Names of the encoders."""
     action: tuple[str, ...]
     """Names of the commands."""
+    stale_s: float = STALE_S
+    """Age in seconds beyond which a frame is no observation."""
+
+    @classmethod
+    def of(cls, robot: Robot, *, stale_s: float = STALE_S) -> Contract:
+        """Return what a robot says it shows and takes."""
+        return cls(
+            cameras=tuple(robot.cameras),
+            image_size=robot.image_size,
+            state=robot.state_spec.names,
+            action=robot.action_spec.names,
+            stale_s=stale_s,
+        )
 
     def observation(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RobotObservation:
         """Return one reading of every sensor.
@@ -51,10 +64,19 @@ class Contract:
                     f"the robot sent {name!r:.40}, which no task of its env has; it has"
                     f" {_names(self.cameras)}"
                 )
+        images = {c: arrays[c] for c in self.cameras}
+        return self.seen(images, arrays["state"], header.get("frame_age_s"), header.get("time_s"))
+
+    def seen(self, images: Mapping[str, Any], state: Any, frame_age_s: Any, time_s: Any) -> RobotObservation:
+        """Return the parts of a reading as one, each of them checked.
+
+        Raises:
+            TrialFault: a frame is missing, stale or of another shape, an encoder is not finite, or there is
+                no clock.
+        """
         frame = (self.image_size, self.image_size, 3)
         for camera in self.cameras:
-            _require_array(f"frame of the {camera} camera", arrays[camera], "uint8", frame)
-        state = arrays["state"]
+            _require_array(f"frame of the {camera} camera", images.get(camera), "uint8", frame)
         _require_array("state", state, "float32", (len(self.state),))
         if not np.isfinite(state).all():
             name = self.state[int(np.flatnonzero(~np.isfinite(state))[0])]
@@ -62,12 +84,12 @@ class Contract:
                 f"the robot says that {name} is at {state[~np.isfinite(state)][0]}; expected a finite number:"
                 " check the encoder"
             )
-        ages = _mapping("frame_age_s", header.get("frame_age_s"))
+        ages = _mapping("frame_age_s", frame_age_s)
         aged = {camera: self._age(camera, ages.get(camera)) for camera in self.cameras}
         return RobotObservation(
-            images={c: arrays[c] for c in self.cameras},
+            images={c: images[c] for c in self.cameras},
             state=state,
-            time_s=_seconds(header),
+            time_s=_seconds(time_s),
             frame_age_s=aged,
         )
 
@@ -77,7 +99,14 @@ class Contract:
         Raises:
             TrialFault: it does not say it for every command, in finite numbers.
         """
-        said = header.get("applied")
+        return self.did(header.get("applied"), header.get("clipped"), header.get("time_s"))
+
+    def did(self, said: Any, clipped: Any, time_s: Any) -> AppliedAction:
+        """Return the parts of what a robot says it did as one, each of them checked.
+
+        Raises:
+            TrialFault: it does not say it for every command, in finite numbers.
+        """
         if not isinstance(said, list) or len(said) != len(self.action):
             raise TrialFault(
                 f"the robot says it applied {said!r:.60}; expected {len(self.action)} numbers:"
@@ -92,11 +121,9 @@ class Contract:
             raise TrialFault(
                 f"the robot says it applied {max(values, key=abs)!r:.40}, which no float32 holds"
             )
-        if not isinstance(header.get("clipped"), bool):
-            raise TrialFault(
-                f"the robot says {header.get('clipped')!r:.40} for whether it clipped; expected true or false"
-            )
-        return AppliedAction(action=action, clipped=header["clipped"], time_s=_seconds(header))
+        if not isinstance(clipped, bool):
+            raise TrialFault(f"the robot says {clipped!r:.40} for whether it clipped; expected true or false")
+        return AppliedAction(action=action, clipped=clipped, time_s=_seconds(time_s))
 
     def _age(self, camera: str, said: Any) -> float:
         age = _number(f"the age of the {camera} camera's frame", said)
@@ -105,8 +132,10 @@ class Contract:
                 f"the robot says that the frame of the {camera} camera is {age:g} s old; expected 0 or more:"
                 " check its clock"
             )
-        if age > STALE_S:
-            raise TrialFault(f"{camera} camera froze: its frame is {age:.2f} s old, {STALE_S} s is allowed")
+        if age > self.stale_s:
+            raise TrialFault(
+                f"{camera} camera froze: its frame is {age:.2f} s old, {self.stale_s:g} s is allowed"
+            )
         return age
 
 
@@ -123,7 +152,7 @@ def condition(header: Mapping[str, Any], asked: InitialCondition) -> InitialCond
     missing = sorted(set(asked.placements) - set(measured))
     if missing:
         raise TrialFault(f"the robot was asked to place {_names(missing)} and measured {_names(measured)}")
-    return InitialCondition(seed=asked.seed, placements=measured)
+    return replace(asked, placements=measured)
 
 
 def verdict(header: Mapping[str, Any]) -> Outcome | None:
@@ -147,13 +176,15 @@ def verdict(header: Mapping[str, Any]) -> Outcome | None:
     )
 
 
-def _require_array(what: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
+def _require_array(what: str, array: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    if not isinstance(array, np.ndarray):
+        raise TrialFault(f"the {what} is {array!r:.60}, expected an array of {dtype} {list(shape)}")
     if array.dtype != dtype or array.shape != shape:
         raise TrialFault(f"the {what} is {array.dtype} {list(array.shape)}, expected {dtype} {list(shape)}")
 
 
-def _seconds(header: Mapping[str, Any]) -> float:
-    time_s = _number("the robot's clock", header.get("time_s"))
+def _seconds(said: Any) -> float:
+    time_s = _number("the robot's clock", said)
     if time_s < 0:
         raise TrialFault(f"the robot's clock says {time_s:g} s; expected 0 or more")
     return time_s
@@ -161,7 +192,8 @@ def _seconds(header: Mapping[str, Any]) -> float:
 
 def _number(what: str, value: Any) -> float:
     try:
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        is_number = isinstance(value, int | float | np.floating | np.integer)
+        number = float(value) if is_number and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):

@@ -32,7 +32,7 @@ from simgap.errors import (
 )
 from simgap.mutants.gaps import Gap, gap_from_json, nonce_of, parse_gap, require_possible, seal_of
 from simgap.robots import readings
-from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
+from simgap.robots.base import SIMULATOR, AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.readings import STALE_S, Contract
 from simgap.robots.wire import PREFIX, lengths, pack, unpack
 from simgap.trust import current
@@ -53,6 +53,9 @@ class SurrogateRobot:
     """A robot that is a process with a hidden gap. Everything it says is evidence of kind ``surrogate``."""
 
     evidence = EvidenceKind.SURROGATE
+    is_live = False
+    """Its time goes on only while it is driven."""
+    judge = SIMULATOR
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class SurrogateRobot:
         task = make_env(env, image_size=image_size, render=False)
         require_possible(parse_gap(gap), task)
         self.action_spec, self.state_spec, self.cameras = task.action_spec, task.state_spec, task.cameras
-        self._stamp = task.stamp_fields()
+        self.image_size, self._stamp = image_size, task.stamp_fields()
         self._seed, self._start_s, self._reply_s = seed, start_timeout_s, reply_timeout_s
         self._contract = Contract(
             cameras=task.cameras,
@@ -109,10 +112,8 @@ class SurrogateRobot:
 
     def reset(self, condition: InitialCondition) -> InitialCondition:
         """Go home and place the objects; see :class:`~simgap.robots.base.Robot`."""
-        # the trial before is void; a process that never moved is not tried again
-        if self._fault and self._has_moved:
-            self._restart()
-        asked = {"verb": "reset", "seed": condition.seed, "placements": dict(condition.placements)}
+        self._restart_after_fault()
+        asked = {"verb": "reset", "seed": condition.draws, "placements": dict(condition.placements)}
         header, _ = self._ask(asked)
         self._clock_s = 0.0
         return readings.condition(header, condition)
@@ -159,6 +160,7 @@ class SurrogateRobot:
         Raises:
             SealError: what is given is no hash, or what is shown does not match the commitment.
         """
+        self._restart_after_fault()
         header, _ = self._ask({"verb": "open", "diagnosis": diagnosis_hash})
         if "refused" in header:
             raise SealError(one_line(str(header["refused"])))
@@ -175,6 +177,9 @@ class SurrogateRobot:
                 " that was sealed"
             )
         return gap
+
+    def stop(self) -> None:
+        """Do nothing: it stands still between commands."""
 
     def stamp_fields(self) -> dict[str, Any]:
         """Return what the surrogate shares with the simulator, and its seal."""
@@ -216,6 +221,11 @@ class SurrogateRobot:
                 " Python of this simgap?"
             )
         return seal
+
+    def _restart_after_fault(self) -> None:
+        """Start anew where a trial broke; a process that never moved is not tried again."""
+        if self._fault and self._has_moved:
+            self._restart()
 
     def _restart(self) -> None:
         self._child = self._started()

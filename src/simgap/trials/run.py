@@ -12,8 +12,9 @@ from simgap.errors import PolicyFault, TrialFault
 from simgap.policies.base import Asked, Policy, WatchingPolicy, ask
 from simgap.policies.execution import ExecutorSpec, require_executable
 from simgap.policies.executors import prefix_of
-from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
+from simgap.robots.base import SIMULATOR, AppliedAction, InitialCondition, Robot, RobotObservation
 from simgap.robots.convention import CommandMap
+from simgap.robots.guard import Guard
 from simgap.types import Episode, Outcome
 
 
@@ -77,45 +78,60 @@ def run_trial(
         executor: how its chunks become actions; built anew, so nothing of an earlier trial is left in it.
         condition: where things should lie.
         task: the instruction.
-        max_steps: control steps after which an unfinished trial is void, because the judge should have
-            spoken.
+        max_steps: control steps after which the trial is over. A simulator that has not spoken by then makes
+            it void; where a person judges, what was not done in time is a failure.
         commands: correction between the policy's convention and the robot's driver, if one was found.
 
     Returns:
-        The outcome, and the trial as an episode. A fault of the robot makes it a void with the reason, not a
-        failure.
+        The outcome, and the trial as an episode; None where it broke before the first action. A fault of the
+        robot makes it a void with the reason, not a failure.
     """
     log = _Log()
     require_executable(policy, executor)
-    measured = robot.reset(condition)
     execution = executor.build(policy.action_spec, policy.chunk)
-    execution.reset(condition.seed)
-    try:
-        for step in range(max_steps):
-            seen = robot.observe()
-            frames = {c: seen.images[c][None] for c in policy.cameras}
-            asked = Asked(seed=condition.seed, step=step, goal=task, prefix=prefix_of(execution, step))
-            if execution.needs_chunk(step):
-                execution.submit(ask(policy, frames, seen.state[None], [asked])[0], step)
-            elif isinstance(policy, WatchingPolicy) and policy.watches:
-                policy.watch(frames, seen.state[None], [asked])
-            sent = execution.act(step)
-            if not np.isfinite(sent.action).all():
-                # The policy's own fault, so a failure; a void would flatter it. Nothing is sent.
-                return Outcome.failure("not_finite"), log.episode(
-                    Outcome.failure("not_finite"), task, measured
-                )
-            command = sent.action if commands is None else commands.apply(sent.action)
-            log.row(seen, command, robot.act(command), sent.age)
-            outcome = robot.verdict()
-            if outcome is not None:
-                return outcome, log.episode(outcome, task, measured)
-        outcome = Outcome.void(f"no verdict after {max_steps} steps")
-    except PolicyFault:
-        outcome = Outcome.failure("not_finite")
-    except TrialFault as fault:
-        outcome = Outcome.void(str(fault))
+    execution.reset(condition.draws)
+    measured = condition
+    with Guard(robot) as guard:
+        try:
+            measured = guard.reset(condition)
+            for step in range(max_steps):
+                seen = guard.observe()
+                frames = {c: seen.images[c][None] for c in policy.cameras}
+                asked = Asked(seed=condition.draws, step=step, goal=task, prefix=prefix_of(execution, step))
+                if execution.needs_chunk(step):
+                    execution.submit(ask(policy, frames, seen.state[None], [asked])[0], step)
+                elif isinstance(policy, WatchingPolicy) and policy.watches:
+                    policy.watch(frames, seen.state[None], [asked])
+                sent = execution.act(step)
+                _require_finite(sent.action, policy.action_spec.names)
+                command = sent.action if commands is None else commands.apply(sent.action)
+                log.row(seen, command, guard.act(command), sent.age)
+                if (outcome := guard.verdict()) is not None:
+                    break
+            else:
+                outcome = _unjudged(guard, max_steps)
+        except PolicyFault as fault:
+            outcome = Outcome.failure(fault.mode, str(fault))
+        except TrialFault as fault:
+            outcome = Outcome.void(str(fault))
     return outcome, log.episode(outcome, task, measured)
+
+
+def _require_finite(action: NDArray[np.float32], names: tuple[str, ...]) -> None:
+    """Raise where a policy wants no number: its own fault, so a failure; a void would flatter it. Nothing is sent."""
+    if not (finite := np.isfinite(action)).all():
+        at = int(np.flatnonzero(~finite)[0])
+        raise PolicyFault(f"the policy sent {action[at]} for {names[at]}", mode="not_finite")
+
+
+def _unjudged(guard: Guard, steps: int) -> Outcome:
+    """Return the outcome of a trial that ran its whole time: the judge is asked once more, of a robot that stands."""
+    guard.stop()
+    if (said := guard.verdict()) is not None:
+        return said
+    if guard.judge == SIMULATOR:
+        return Outcome.void(f"no verdict after {steps} steps")
+    return Outcome.failure("timeout")
 
 
 def run_replay(
@@ -140,17 +156,18 @@ def run_replay(
         commands: correction under test, if any.
     """
     log = _Log()
-    measured = robot.reset(condition)
+    measured = condition
     outcome: Outcome | None = None
-    try:
-        for action in actions:
-            command = action if commands is None else commands.apply(action)
-            seen = robot.observe()
-            log.row(seen, command, robot.act(command), 0.0)
-            outcome = robot.verdict()
-            if outcome is not None:
-                break
-    except TrialFault as fault:
-        outcome = Outcome.void(str(fault))
+    with Guard(robot) as guard:
+        try:
+            measured = guard.reset(condition)
+            for action in actions:
+                command = action if commands is None else commands.apply(action)
+                seen = guard.observe()
+                log.row(seen, command, guard.act(command), 0.0)
+                if (outcome := guard.verdict()) is not None:
+                    break
+        except TrialFault as fault:
+            outcome = Outcome.void(str(fault))
     ended = outcome or Outcome.failure("timeout")
     return ended, log.episode(ended, task, measured)

@@ -196,7 +196,8 @@ class Translation:
             name, value = self.action.map.target[dimension], converted[step, dimension]
             raise PolicyFault(
                 f"the policy sends {value} for {name!r} at step {step} of a chunk, which no float32 holds;"
-                " such a policy must not drive anything"
+                " such a policy must not drive anything",
+                mode=_mode_of(value),
             )
         return sent
 
@@ -270,9 +271,15 @@ def checked_actions(
         step, dimension = np.argwhere(~sendable)[0]
         raise PolicyFault(
             f"{server} sent {values[step, dimension]} for {spec.names[dimension]!r} at step {step} of a"
-            " chunk; such a policy must not drive anything"
+            " chunk; such a policy must not drive anything",
+            mode=_mode_of(values[step, dimension]),
         )
     return values
+
+
+def _mode_of(value: float) -> str:
+    """Return the failure mode of a number that cannot be sent: a finite one is too large for the wire."""
+    return "out_of_range" if np.isfinite(value) else "not_finite"
 
 
 def checked_observation(
