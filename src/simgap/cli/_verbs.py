@@ -26,6 +26,7 @@ SUMMARIES = {
     "study": "run a study and write its page: what an executor costs, what selects a checkpoint",
     "audit": "run every check against every planted fault",
     "loop": "crank a turn, or resume one from disk",
+    "numbers": "how many trials are needed, what they show, and what sim is worth beside real",
     "ledger": "verify, show and export a ledger of evidence",
     "report": "write one self-contained HTML page of a run",
 }
