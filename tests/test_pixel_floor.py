@@ -473,3 +473,27 @@ def test_the_command_refuses_frames_below_the_floor_and_force_goes_ahead(
     assert ("planted" in said and "--force" in said) is verdict.is_below
     assert main(["train", str(data), "--quiet", "--force"]) == 3
     assert reached
+
+
+@pytest.mark.parametrize("verdict", [FloorVerdict.FAIL, FloorVerdict.PASS])
+def test_the_loop_trains_on_no_frames_that_the_command_refuses_and_probes_only_once(
+    verdict: FloorVerdict, front_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simgap.compute.cache import StageCache
+    from simgap.loop.spec import SilentReporter, TurnSpec
+    from simgap.loop.stages import Stages
+
+    def frames(*_: Any) -> Any:
+        raise DataError("the gate is behind us")
+
+    for kept in (front_only / "cache").glob("pixels-*.json"):
+        kept.unlink()
+    calls = _planted_search(monkeypatch, verdict)
+    monkeypatch.setattr("simgap.loop.stages.load_frames", frames)
+    env = make_env("arm-pick", image_size=8, render=False)
+    stages = Stages(TurnSpec(image_size=8), env, StageCache(tmp_path), tmp_path, SilentReporter(), 0)
+    said = f"{front_only}: frames of 8 px are below the pixel floor" if verdict.is_below else "behind us"
+    for _ in range(2):
+        with pytest.raises((UsageError, DataError), match=said):
+            stages.checkpoint("train", [front_only], None, 2)
+    assert calls == [8]

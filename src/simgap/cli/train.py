@@ -20,7 +20,6 @@ from simgap.wording import number_of
 if TYPE_CHECKING:
     from simgap.episodes.reader import Dataset
     from simgap.episodes.table import FrameTable
-    from simgap.pixelfloor.gate import Gate
     from simgap.training import TrainProgress, TrainSpec
     from simgap.training.trackers import Tracker
     from simgap.types import EvidenceKind
@@ -102,32 +101,15 @@ def _require_pixels(args: argparse.Namespace, spec: TrainSpec, datasets: Sequenc
     Raises:
         UsageError: below the floor; says by how much and what would do.
     """
-    from simgap.errors import UsageError
-
     if args.force:
         return
     for path, dataset in zip(args.data, datasets, strict=True):
-        cameras = tuple(args.cameras or sorted(dataset.camera_keys))
-        size = min((side for camera in cameras for side in dataset.frame_shape(camera)[:2]), default=0)
-        found = _gated(args, path, dataset, size, cameras, spec.threads)
-        if found is not None and found.verdict.is_below:
-            raise UsageError(
-                f"{path}: frames of {found.size_px} px are below the pixel floor ({found.reason}); generate"
-                f" larger ones (`simgap pixels {path}` finds the smallest that pass), or train all the same"
-                " with --force"
-            )
+        _gated(args, path, dataset, spec.threads)
 
 
-def _gated(
-    args: argparse.Namespace,
-    path: Path,
-    dataset: Dataset,
-    size_px: int,
-    cameras: tuple[str, ...],
-    threads: int,
-) -> Gate | None:
+def _gated(args: argparse.Namespace, path: Path, dataset: Dataset, threads: int) -> None:
     """Ask the gate; a probe that it trains shows its progress, and its verdict is one line."""
-    from simgap.pixelfloor.gate import gate
+    from simgap.pixelfloor.gate import require_pixels
 
     with ExitStack() as stack:
         advance: Advance | None = None
@@ -142,8 +124,14 @@ def _gated(
             stack.close()  # the bar ends before the verdict
             say(args, f"{path}: {text}")
 
-        fields = dict(dataset.spec.stamp.fields)
-        return gate(fields, size_px, cameras, path / "cache", threads=threads, said=told, progress=probed)
+        require_pixels(
+            dataset,
+            cameras=args.cameras,
+            threads=threads,
+            otherwise=", or train all the same with --force",
+            said=told,
+            progress=probed,
+        )
 
 
 class _Reporter:

@@ -14,6 +14,7 @@ from simgap.episodes.frames import load_frames
 from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.loop.spec import Reporter, TurnSpec
+from simgap.pixelfloor.gate import require_pixels
 from simgap.policies.checkpoint import read_card
 from simgap.provenance import child_rng, content_hash, source_hash
 from simgap.robots.base import InitialCondition, Robot
@@ -106,6 +107,8 @@ class Stages:
                     )
                 progress(steps, steps, "found")
                 return folder
+            for data in datasets:
+                require_pixels(open_dataset(data), threads=train_spec.threads, said=self.reporter.say)
             tables = [load_frames(d) for d in datasets]
             train(
                 tables,

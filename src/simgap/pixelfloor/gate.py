@@ -13,7 +13,8 @@ from simgap.envs import ENVS, make_env
 from simgap.envs.abilities import ShowsTarget, TrainsProbe, able
 from simgap.envs.base import TaskEnv
 from simgap.envs.factors import FactorRanges
-from simgap.errors import DataError
+from simgap.episodes.reader import Dataset
+from simgap.errors import DataError, UsageError
 from simgap.pixelfloor.floor import FloorVerdict, search_floor, work_of
 from simgap.pixelfloor.probe import ProbeSpec, sample_scenes
 from simgap.pixelfloor.ruler import projected_across_px
@@ -109,6 +110,39 @@ def gate(
         )
     finally:
         env.close()
+
+
+def require_pixels(
+    dataset: Dataset,
+    *,
+    cameras: Sequence[str] | None = None,
+    threads: int,
+    otherwise: str = "",
+    said: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> None:
+    """Refuse frames in which the target cannot be placed. Every training passes through here, of the verb and of the loop.
+
+    Args:
+        dataset: what will be trained on; verdicts of probes are kept in its cache.
+        cameras: those that will be trained on; all by default.
+        threads: for the probe.
+        otherwise: what else the user can do, at the end of the refusal.
+        said: as in :func:`gate`.
+        progress: as in :func:`gate`.
+
+    Raises:
+        UsageError: below the floor; says by how much and what would do.
+    """
+    used = tuple(cameras or sorted(dataset.camera_keys))
+    size = min((side for camera in used for side in dataset.frame_shape(camera)[:2]), default=0)
+    fields, kept = dict(dataset.spec.stamp.fields), dataset.cache_folder
+    found = gate(fields, size, used, kept, threads=threads, said=said, progress=progress)
+    if found is not None and found.verdict.is_below:
+        raise UsageError(
+            f"{dataset.root}: frames of {found.size_px} px are below the pixel floor ({found.reason});"
+            f" generate larger ones (`simgap pixels {dataset.root}` finds the smallest that pass){otherwise}"
+        )
 
 
 def _across_px(env: TaskEnv, ranges: FactorRanges, size_px: int, cameras: Sequence[str]) -> float:
