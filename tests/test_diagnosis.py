@@ -8,16 +8,25 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simgap import causes
 from simgap.causes import Cause
+from simgap.checks.evaluation.trial_sets import check_evaluation
+from simgap.checks.policy.coverage import check_policy
+from simgap.checks.replay.open_loop import check_replay
 from simgap.diagnosis import Diagnosis, decide
+from simgap.envs import make_env
+from simgap.envs.factors import FactorRanges
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.loop.words import next_command
 from simgap.provenance import canonical_json
+from simgap.statistics import wilson
+from simgap.trials.batch import TrialResult
+from simgap.types import Outcome
 
 ORDER = ("evaluation", "data", "pixels", "deployment", "replay", "execution", "plant", "policy")
 CAUSES = {
@@ -63,11 +72,14 @@ def test_of_two_broken_families_the_earlier_is_named_in_whatever_order_they_come
     early: Family, late: Family
 ) -> None:
     broken = checks(**{str(early): Verdict.BROKEN, str(late): Verdict.BROKEN})
+    is_beside = early is Family.EVALUATION and late is not Family.POLICY
+    named = late if is_beside else early
     for order in (broken, broken[::-1]):
         found = decide(order)
-        assert (found.family, found.cause) == (early, CAUSES[early])
-        assert found.parameters == {"of": str(early)}
-        assert found.remedy == CAUSES[early].remedy
+        assert (found.family, found.cause) == (named, CAUSES[named])
+        assert found.parameters == {"of": str(named)}
+        assert found.remedy == CAUSES[named].remedy
+        assert ("Beside it: evaluation is broken." in found.sentence) is is_beside
         assert [c.family for c in found.checks] == list(Family)
 
 
@@ -79,7 +91,10 @@ def test_the_first_broken_check_decides_and_without_one_the_first_that_cannot_te
     random.Random(seed).shuffle(results)
     found = decide(results)
     if Verdict.BROKEN in given_verdicts:
-        first = list(Family)[given_verdicts.index(Verdict.BROKEN)]
+        broken = [f for f, v in zip(Family, given_verdicts, strict=True) if v is Verdict.BROKEN]
+        if Family.EVALUATION in broken:  # it takes the policy's judgement away, and stands beside any other
+            broken = [f for f in broken if f not in (Family.EVALUATION, Family.POLICY)] or broken
+        first = broken[0]
         assert (found.cause, found.family, found.more_trials) == (CAUSES[first], first, None)
     elif Verdict.CANNOT_TELL in given_verdicts:
         first = list(Family)[given_verdicts.index(Verdict.CANNOT_TELL)]
@@ -164,3 +179,53 @@ def test_the_next_command_is_more_trials_where_it_cannot_tell_and_the_data_plan_
     unsure = decide([check(Family.REPLAY, Verdict.CANNOT_TELL, more=16)])
     assert next_command(run, unsure) == f"simgap trial policy -n {unsure.more_trials}"
     assert next_command(run, decide([check(Family.PLANT, Verdict.BROKEN)])) == "simgap target runs/a"
+
+
+def _tried(n: int, *, voids: int = 0, first: int = 0) -> list[TrialResult]:
+    outcomes = [Outcome.void("gripper stuck")] * voids + [Outcome.failure("missed")] * (n - voids)
+    return [
+        TrialResult(index=k, seed=first + k, outcome=outcome, placements={}, steps=9)
+        for k, outcome in enumerate(outcomes)
+    ]
+
+
+def _turned_joint() -> CheckResult:
+    """Return what replays of a robot with a turned joint show."""
+    spec = make_env("arm-pick", render=False).action_spec
+    steps = np.random.default_rng(0).normal(size=(4, 60, len(spec))).cumsum(axis=1)
+    logged = [(sent.astype(np.float32), np.roll(sent, 1, axis=0).astype(np.float32)) for sent in steps]
+    turned = [
+        (sent, (states * ([1.0, -1.0] + [1.0] * (len(spec) - 2))).astype(np.float32))
+        for sent, states in logged
+    ]
+    return check_replay(turned, logged, spec, rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(("n", "voids", "verdict"), [(8, 3, Verdict.BROKEN), (7, 0, Verdict.CANNOT_TELL)])
+def test_a_void_or_a_trial_too_few_does_not_silence_what_the_replays_show(
+    n: int, voids: int, verdict: Verdict
+) -> None:
+    sets = {"trials in use": _tried(16), "trials under training conditions": _tried(n, voids=voids, first=50)}
+    evaluation = check_evaluation(sets, frozenset(), frozenset())
+    policy = check_policy(
+        sets["trials in use"],
+        sets["trials under training conditions"],
+        FactorRanges(name="all", ranges={}),
+        wilson(30, 32),
+    )
+    assert (evaluation.verdict, policy.verdict) == (verdict, Verdict.BROKEN)
+    found = decide([evaluation, _turned_joint(), policy])
+    assert found.cause is causes.ACTION_SIGN
+    assert found.sentence.endswith(f"Beside it: {evaluation.sentence}")
+    assert found.parameters["broken"]
+    judged = found.checks[-1]
+    assert (judged.family, judged.verdict) == (Family.POLICY, Verdict.CANNOT_TELL)
+    alone = decide([evaluation, policy])
+    assert alone.cause is (causes.EVALUATION if voids else causes.UNKNOWN)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.BROKEN, Verdict.OK])
+def test_nothing_is_said_of_a_policy_from_trials_that_are_not_fit_to_be_counted(verdict: Verdict) -> None:
+    found = decide([check(Family.EVALUATION, Verdict.BROKEN), check(Family.POLICY, verdict)])
+    assert found.family is Family.EVALUATION
+    assert [c.verdict for c in found.checks] == [Verdict.BROKEN, Verdict.CANNOT_TELL]

@@ -1,8 +1,8 @@
 """Runs the checks in order and names the broken thing, with the numbers, the remedy and the next command.
 
 Order: evaluation, data, pixels, replay, execution, plant, policy. The first broken check is the diagnosis,
-because what comes later rests on what comes earlier; the policy is blamed last. "Cannot tell yet" is an
-answer.
+because what comes later rests on what comes earlier; the policy is blamed last. An evaluation that is not fit
+to be read silences only what counts its trials. "Cannot tell yet" is an answer.
 """
 
 from __future__ import annotations
@@ -69,24 +69,32 @@ class Diagnosis:
 def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     """Return the diagnosis that follows from checks in the order of diagnosis: the first broken one.
 
-    With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and names the trials that
-    would. A policy that is weak for no known reason is blamed only when every other check could tell.
+    Each check decides on its own evidence. Trials that are not fit to be counted take away what counts them, the
+    judgement of the policy, and nothing else: what replays, pictures or data show is named, and the evaluation's
+    problem is said beside it. With none broken, a check that cannot tell makes the diagnosis "cannot tell yet" and
+    names the trials that would. A policy that is weak for no known reason is blamed only when every other check
+    could tell.
     """
     ordered = _policy_last(sorted(checks, key=lambda c: list(Family).index(c.family)))
     unsure = [c for c in ordered if c.verdict is Verdict.CANNOT_TELL]
-    for check in ordered:
+    broken = [
+        c
+        for c in ordered
         # "The policy is weak" is what is left when everything else is excluded; with a check that cannot tell
         # it is not.
-        by_exclusion = check.cause.is_by_exclusion and any(c.family is not Family.POLICY for c in unsure)
-        if check.verdict is Verdict.BROKEN and not by_exclusion:
-            return Diagnosis(
-                cause=check.cause,
-                family=check.family,
-                sentence=check.sentence,
-                checks=tuple(ordered),
-                remedy=check.cause.remedy,
-                parameters=check.numbers,
-            )
+        if c.verdict is Verdict.BROKEN
+        and not (c.cause.is_by_exclusion and any(u.family is not Family.POLICY for u in unsure))
+    ]
+    if broken:
+        named = next((c for c in broken if c.family is not Family.EVALUATION), broken[0])
+        return Diagnosis(
+            cause=named.cause,
+            family=named.family,
+            sentence=" ".join([named.sentence, *_beside(named, ordered)]),
+            checks=tuple(ordered),
+            remedy=named.cause.remedy,
+            parameters=named.numbers,
+        )
     if unsure:
         more = unsure[0].more_trials
         sentence = f"Cannot tell yet. {unsure[0].sentence}" + (
@@ -109,18 +117,37 @@ def decide(checks: Sequence[CheckResult]) -> Diagnosis:
     )
 
 
+def _beside(named: CheckResult, ordered: Sequence[CheckResult]) -> list[str]:
+    """Return what has to be said of the evaluation where something else is named."""
+    if named.family is Family.EVALUATION:
+        return []
+    return [
+        f"Beside it: {c.sentence}"
+        for c in ordered
+        if c.family is Family.EVALUATION and c.verdict in (Verdict.BROKEN, Verdict.CANNOT_TELL)
+    ]
+
+
 def _policy_last(ordered: list[CheckResult]) -> list[CheckResult]:
-    """Withdraw the verdict "the policy is weak" where something else is broken: it is what is left when nothing is."""
+    """Withdraw judgements of the policy that rest on something broken.
+
+    That it is weak is what is left when nothing else is broken; everything that is said of it counts trials, and
+    means nothing where these are not fit to be counted.
+    """
     broken = [c for c in ordered if c.verdict is Verdict.BROKEN and not c.cause.is_by_exclusion]
     if not broken:
         return ordered
+    uncounted = any(c.family is Family.EVALUATION for c in broken)
     told = f" What is broken above ({broken[0].family}) has to be repaired before the policy can be judged."
+
+    def is_withdrawn(check: CheckResult) -> bool:
+        is_said = check.verdict in (Verdict.BROKEN, Verdict.OK)
+        return check.cause.is_by_exclusion or (uncounted and is_said and check.family is Family.POLICY)
+
     return [
-        (
-            replace(c, verdict=Verdict.CANNOT_TELL, cause=causes.NONE, sentence=c.sentence + told)
-            if c.cause.is_by_exclusion
-            else c
-        )
+        replace(c, verdict=Verdict.CANNOT_TELL, cause=causes.NONE, sentence=c.sentence + told)
+        if is_withdrawn(c)
+        else c
         for c in ordered
     ]
 

@@ -15,7 +15,7 @@ from simgap.causes import NewEpisodes
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
 from simgap.episodes.reader import Dataset, open_dataset
-from simgap.findings import CheckResult, Verdict
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.ledger.summary import summary_of_row
 from simgap.loop.naming import corrections
@@ -226,8 +226,17 @@ def _among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diag
     """Say of a broken check what it has to do with the diagnosis, where several are broken."""
     if len(broken) < 2 or check not in broken:
         return ""
+    if check.family is Family.EVALUATION and found.family is not Family.EVALUATION:
+        return (
+            "Stands beside the diagnosis, which does not count these trials. Rates, and what is said of the"
+            " policy, wait for its repair."
+        )
     if check.family == found.family and check.cause is found.cause:
-        later = ", ".join(str(c.family) for c in broken if c is not check)
+        later = ", ".join(
+            str(c.family) for c in broken if c is not check and c.family is not Family.EVALUATION
+        )
+        if not later:
+            return "This is the diagnosis."
         return (
             "This is the diagnosis: it comes first in the order. Also broken, and perhaps only because of"
             f" it: {later}."
