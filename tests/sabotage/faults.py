@@ -25,112 +25,154 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mult: ast.Div,
     ast.Div: ast.Mult,
     ast.FloorDiv: ast.Mult,
-    ast.BitOr: ast.BitAnd,
 }
+_LOOKS_ALONE = {
+    "stacklevel",
+    "flush",
+    "maxsize",
+    "indent",
+    "daemon",
+    "dpi",
+    "figsize",
+    "rtol",
+    "compression_level",
+}
+"""Arguments whose value changes speed or looks alone: a fault there is no fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A fault that can be planted, by its place in :func:`faults_of`."""
+    """A fault that can be planted: which bytes of the file become which text."""
 
-    index: int
     function: str
     line: int
     what: str
+    start: int
+    stop: int
+    text: str
 
 
 def faults_of(source: str) -> list[Fault]:
     """Return every fault that can be planted in the functions of a file."""
-    return [
-        Fault(index=i, function=function.name, line=getattr(node, "lineno", function.lineno), what=what)
-        for i, (function, node, what, _) in enumerate(_all(ast.parse(source)))
-    ]
+    begins = [0]
+    for line in source.encode().splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    found = []
+    for function in [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]:
+        for node in _nodes_of(function):
+            for what, old, new in _changes(node):
+                text = ast.unparse(new)
+                found.append(
+                    Fault(
+                        function=function.name,
+                        line=old.lineno,
+                        what=what,
+                        start=begins[old.lineno - 1] + old.col_offset,
+                        stop=begins[(old.end_lineno or 0) - 1] + (old.end_col_offset or 0),
+                        text=f"({text})" if isinstance(new, ast.expr) else text,
+                    )
+                )
+    return found
 
 
 def planted(source: str, fault: Fault) -> str:
-    """Return the file with one fault in it."""
-    tree = ast.parse(source)
-    _, node, _, changed = next(row for i, row in enumerate(_all(tree)) if i == fault.index)
-
-    class Plant(ast.NodeTransformer):
-        def visit(self, here: ast.AST) -> ast.AST:
-            return ast.copy_location(changed, here) if here is node else super().generic_visit(here)
-
-    return ast.unparse(ast.fix_missing_locations(Plant().visit(tree)))
-
-
-def _all(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.AST, str, ast.AST]]:
-    for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]:
-        if function.name == "to_json" or _is_declaration(function):
-            continue
-        for node in _nodes_of(function):
-            for what, changed in _changes(node):
-                yield function, node, what, changed
-
-
-def _is_declaration(function: ast.FunctionDef) -> bool:
-    """Return whether a function holds a docstring or an ellipsis alone, as in a protocol."""
-    return all(isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in function.body)
+    """Return the file with one fault in it; every other byte stays, comments too."""
+    text = source.encode()
+    return (text[: fault.start] + fault.text.encode() + text[fault.stop :]).decode()
 
 
 def _nodes_of(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield what runs: neither annotations, nor texts, nor what is inside a raise."""
-    todo: list[ast.AST] = list(function.body)
+    """Yield what runs: defaults and body, but neither annotations, nor texts, nor what is inside a raise."""
+    todo: list[ast.AST] = [
+        *function.body,
+        *function.args.defaults,
+        *(d for d in function.args.kw_defaults if d is not None),
+    ]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.FunctionDef | ast.ClassDef | ast.Assert):
+            continue
+        if isinstance(node, ast.keyword) and node.arg in _LOOKS_ALONE:
             continue
         yield node
         todo += [
             child
             for name, value in ast.iter_fields(node)
             if name not in ("annotation", "returns")
-            for child in _children(value)
+            for child in (value if isinstance(value, list) else [value])
+            if isinstance(child, ast.AST)
         ]
 
 
-def _children(value: object) -> list[ast.AST]:
-    return [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, ast.AST)]
+Change = tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt]
+"""What is wrong, the node, and what stands in its place."""
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (what is wrong, the node with it)."""
+def _changes(node: ast.AST) -> Iterator[Change]:
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARE:
-            yield (
-                f"{_COMPARE[type(op)].__name__} for {type(op).__name__}",
-                _with(node, ops=[_COMPARE[type(op)]()]),
-            )
-        case ast.BoolOp(op=op):
-            yield "and and or exchanged", _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
-        case ast.BinOp(op=op) if type(op) in _ARITHMETIC:
-            yield (
-                f"{_ARITHMETIC[type(op)].__name__} for {type(op).__name__}",
-                _with(node, op=_ARITHMETIC[type(op)]()),
-            )
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield "not left out", operand
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            yield "sign left out", operand
-        case ast.If(test=test) | ast.IfExp(test=test):
-            yield "the wrong branch", _with(node, test=ast.UnaryOp(op=ast.Not(), operand=test))
-        case ast.Constant(value=bool(value)):
-            yield f"{not value} for {value}", ast.Constant(value=not value)
-        case ast.Constant(value=int(value)):
-            yield f"{value + 1} for {value}", ast.Constant(value=value + 1)
-        case ast.Constant(value=float(value)):
-            yield f"{2 * value + 1} for {value}", ast.Constant(value=2 * value + 1)
-        case ast.Return(value=value) if value is not None and not (
-            isinstance(value, ast.Constant) and value.value is None
+            other = _COMPARE[type(op)]
+            yield f"{other.__name__} for {type(op).__name__}", node, _with(node, ops=[other()])
+        case ast.BoolOp(op=op, values=[first, *_]):
+            yield "and and or exchanged", node, _with(node, op=_other(op))
+            yield "a condition forgotten", node, first
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _ARITHMETIC and not _is_text(
+            left, right
         ):
-            yield "nothing returned", ast.Return(value=ast.Constant(value=None))
+            wrong = _ARITHMETIC[type(op)]
+            yield f"{wrong.__name__} for {type(op).__name__}", node, _with(node, op=wrong())
+        case ast.BinOp(op=ast.BitAnd(), left=left):
+            yield "a mask forgotten", node, left
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "not left out", node, operand
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            yield "sign left out", node, operand
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield "the wrong branch", test, ast.UnaryOp(op=ast.Not(), operand=test)
+        case ast.Constant(value=bool(value)):
+            yield f"{not value} for {value}", node, ast.Constant(value=not value)
+        case ast.Constant(value=int(value)):
+            yield f"{value + 1} for {value}", node, ast.Constant(value=value + 1)
+        case ast.Constant(value=float(value)):
+            wrong_unit = 1000 * value or 1.0
+            yield f"{wrong_unit:g} for {value:g}", node, ast.Constant(value=wrong_unit)
+        case ast.Call():
+            yield from _wrong_arguments(node)
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            yield "a wrong key", node.slice, ast.Constant(value=f"{key}_")
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield "nothing returned", node, ast.Return(value=ast.Constant(value=None))
         case ast.Expr(value=ast.Call()):
-            yield "a call left out", ast.Pass()
+            yield "a call left out", node, ast.Pass()
         case ast.AugAssign():
-            yield "an update left out", ast.Pass()
+            yield "an update left out", node, ast.Pass()
 
 
-def _with(node: ast.AST, **fields: object) -> ast.AST:
+def _wrong_arguments(node: ast.Call) -> Iterator[Change]:
+    for i, given in enumerate(node.keywords):
+        if given.arg is not None and given.arg not in _LOOKS_ALONE:
+            kept = [*node.keywords[:i], *node.keywords[i + 1 :]]
+            yield f"argument {given.arg} left out", node, _with(node, keywords=kept)
+    match node.args:
+        case [ast.Name() | ast.Attribute() as one, ast.Name() | ast.Attribute() as two, *rest]:
+            if not (isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "max", "min", "zip")):
+                yield "two arguments exchanged", node, _with(node, args=[two, one, *rest])
+
+
+def _is_text(*operands: ast.expr) -> bool:
+    """Return whether an operator joins texts, paths or lists, where another operator would only crash."""
+    return any(
+        isinstance(n, ast.JoinedStr | ast.List) or (isinstance(n, ast.Constant) and isinstance(n.value, str))
+        for o in operands
+        for n in (o, getattr(o, "left", o))
+    )
+
+
+def _other(op: ast.boolop) -> ast.boolop:
+    return ast.Or() if isinstance(op, ast.And) else ast.And()
+
+
+def _with(node: ast.expr, **fields: object) -> ast.expr:
     changed = copy.copy(node)
     for name, value in fields.items():
         setattr(changed, name, value)
