@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_every_block_is_a_file_of_under_forty_lines(name: str) -> None:
 
 
 def test_the_page_shows_each_thing_that_can_be_added() -> None:
-    assert {"my_env.py", "my_check.py", "my_policy.py"} <= set(BLOCKS)
+    assert {"my_env.py", "my_check.py", "my_policy.py", "my_robot.py"} <= set(BLOCKS)
 
 
 def test_an_env_of_ones_own_is_added_and_keeps_the_contract(
@@ -93,3 +94,24 @@ def test_a_policy_of_ones_own_is_screened(served: Path, capsys: pytest.CaptureFi
     report = json.loads(capsys.readouterr().out)
     assert code == 1
     assert report["screens"][0]["successes"] == 0
+
+
+def robot_report(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert ran("robots", "check", "my_robot:Servo", "--json", *words) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert report["is_kept"]
+    assert len(report["clauses"]) == 13
+    return report
+
+
+def test_a_robot_of_ones_own_keeps_what_can_be_seen_without_moving_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert robot_report(capsys)["not_asked"] == 6
+
+
+@pytest.mark.slow
+def test_a_robot_of_ones_own_keeps_the_whole_contract(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert robot_report(capsys, "--may-move")["not_asked"] == 0

@@ -19,6 +19,7 @@ SUMMARIES = {
     "policy": "write the policy file of a LeRobot checkpoint folder",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
     "select": "race checkpoints in closed loop and score the winner on fresh seeds",
+    "robots": "list the surrogates, and hold a robot of your own against the contract",
     "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
     "checks": "list what a diagnosis asks, and hold a check of your own against the contract",
