@@ -58,7 +58,7 @@ def expect(dataset_path: Path, out: Path) -> None:
     expected: dict[str, np.ndarray] = {
         "lengths": np.array([len(e) for e in episodes]),
         "tasks": np.array([e.task for e in episodes]),
-        "outcomes": np.array([str(e.outcome.kind) for e in episodes]),
+        "outcomes": np.array([str(e.outcome.kind) if e.outcome.is_recorded else "" for e in episodes]),
         "extras": np.array(sorted(episodes[0].extras)),
         "vectors": np.array(["action", "observation.state"] if len(dataset.spec.state_spec) else ["action"]),
         "cameras": np.array([f"observation.images.{camera}" for camera in dataset.spec.cameras]),

@@ -16,7 +16,7 @@ SUMMARIES = {
     "data": "look at a dataset of any robot; check, convert, merge, measure and split it",
     "pixels": "find the smallest frame size at which the target can be seen well enough",
     "train": "train a chunk policy on a mixture of datasets",
-    "policy": "write the policy file of a LeRobot checkpoint folder",
+    "policy": "ask a policy on recordings before anything moves; write the policy file of a LeRobot checkpoint",
     "screen": "judge a policy in sim: broken, worth hardware time, or undecided",
     "select": "race checkpoints in closed loop and score the winner on fresh seeds",
     "robots": "list the surrogates, and hold a robot of your own against the contract",

@@ -1,4 +1,4 @@
-"""``simgap policy``: the policy file of a checkpoint that lives elsewhere."""
+"""``simgap policy``: ask a policy on recordings; the policy file of a checkpoint that lives elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgap.cli import _policy_check
 from simgap.cli._arguments import EnvName
 from simgap.cli._options import count
 from simgap.cli._output import emit, show_lines
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from simgap.policies.bridges.describe import Description, Given
 
-HELP = "Write the policy file of a LeRobot checkpoint folder, by which screen, trial and select run it."
+HELP = (
+    "Ask a policy on recordings before anything moves; write the policy file of a LeRobot checkpoint folder."
+)
 _DESCRIBE = (
     "Say what a LeRobot checkpoint folder (config.json, model.safetensors, its processors) is, and with"
     " --write write the policy file by which screen, select and trial run it. What the folder cannot say"
@@ -27,6 +30,7 @@ _DESCRIBE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action and its options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _policy_check.add_arguments(actions)
     add = actions.add_parser(
         "describe",
         help="say what a LeRobot checkpoint folder is, and write its policy file",
@@ -97,7 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Describe, and write what was asked for."""
+    """Do what the action says: check, or describe and write what was asked for."""
+    if args.action == "check":
+        return _policy_check.run(args)
     from simgap.errors import UsageError
     from simgap.policies.bridges.describe import describe
 
