@@ -19,6 +19,7 @@ from simgap.cli import main
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 _SCRIPT = "import sys; from simgap.cli import main; sys.exit(main())"
+STOPPED = "simgap: interrupted; what was finished is on disk; the same command goes on with what is missing\n"
 _PATIENCE_S = 120.0
 
 
@@ -220,7 +221,7 @@ def test_control_c_is_one_line_and_leaves_nobody(tmp_path: Path, moment: str) ->
     family = _family(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground hears it
     _, error = process.communicate(timeout=_PATIENCE_S)
-    assert (process.returncode, error) == (130, "simgap: interrupted; what was finished is on disk\n")
+    assert (process.returncode, error) == (130, STOPPED)
     _wait_for(lambda: not any(_alive(pid) for pid in family), "the end of every process")
 
 
@@ -233,5 +234,5 @@ def test_control_c_during_trials_ends_the_robot_too(checkpoint: Path, tmp_path: 
     family = _family(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=_PATIENCE_S)
-    assert (process.returncode, error) == (130, "simgap: interrupted; what was finished is on disk\n")
+    assert (process.returncode, error) == (130, STOPPED)
     _wait_for(lambda: not any(_alive(pid) for pid in family), "the end of the robot process")

@@ -33,6 +33,7 @@ NOT_VERBS = {
         "turns",
         "runs",
         "wrote",
+        "keeps",
         "knows",
         "shows",
         "and",

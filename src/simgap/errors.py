@@ -70,6 +70,10 @@ class SealError(SimgapError):
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return a sentence that lists the choices and, when one is near, proposes it."""
     known = sorted(map(str, choices))  # members of an enum read as their words
-    near = difflib.get_close_matches(name, known, n=1)
+    family, dash, rest = name.partition("-")
+    kin = {choice.partition("-")[2]: choice for choice in known if dash and choice.startswith(f"{family}-")}
+    # of arm-grab only what follows arm- is compared: it is another task of the arm and no car-goal
+    near = [kin[r] for r in difflib.get_close_matches(rest, kin, n=1)] if kin else []
+    near = near if kin else difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(known)}"

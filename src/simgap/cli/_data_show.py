@@ -32,16 +32,27 @@ def show_info(console: Console, document: dict[str, Any]) -> None:
         "outcomes",
         "fingerprint",
     ):
-        table.add_row(key, foreign(str(document[key])))
+        table.add_row(key.replace("_", " "), foreign(_plain(document[key])))
     for key in ("action_spec", "state_spec"):
         table.add_row(
-            key,
+            key.replace("_", " "),
             foreign(", ".join(f"{d['name']} ({d['unit']})" for d in document[key]["dimensions"]))
             or "nothing was measured",
         )
     for note in document.get("notes", ()):
         table.add_row("assumed", foreign(note))
     console.print(table)
+
+
+def _plain(value: Any) -> str:
+    """Return a value as words: no brackets and quotes of a program."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unknown" if value is None else str(value)
 
 
 def show_report(console: Console, document: dict[str, Any]) -> None:
@@ -143,7 +154,7 @@ def show_split(console: Console, document: dict[str, Any]) -> None:
         "part",
         "episodes",
         "frames",
-        *[foreign(task)[:40] or "(no task)" for task in document["tasks"]],
+        *[foreign(task) or "(no task)" for task in document["tasks"]],
         box=None,
     )
     for name, episodes in document["parts"].items():

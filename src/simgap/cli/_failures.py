@@ -17,7 +17,7 @@ from typing import Any
 
 from simgap import __version__
 from simgap.cli._output import foreign, json_text
-from simgap.compute.interrupts import Stopped
+from simgap.compute.interrupts import Stopped, told
 from simgap.errors import SimgapError
 
 COULD_NOT = 3
@@ -55,7 +55,9 @@ def describe(error: BaseException, argv: list[str]) -> Failure:
         return Failure(kind=kind, message=_one_line(str(error)), exit_code=error.exit_code, facts=error.facts)
     if isinstance(error, KeyboardInterrupt):
         stopped = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
-        return Failure(kind=KeyboardInterrupt.__name__, message=str(stopped), exit_code=stopped.exit_code)
+        return Failure(
+            kind=KeyboardInterrupt.__name__, message=told(stopped, argv), exit_code=stopped.exit_code
+        )
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simgap.envs.base import TaskEnv
@@ -45,6 +45,28 @@ def amount(text: str) -> float:
     if not 0.0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
     return value
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read names separated by commas."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
+    return found
+
+
+class Names(argparse.Action):
+    """Keeps the names of an option that takes them apart, with commas between them, or both."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Put all names into one tuple."""
+        setattr(namespace, self.dest, tuple(name for part in values for name in part))
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

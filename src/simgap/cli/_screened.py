@@ -80,6 +80,7 @@ def print_screens(console: Console, document: dict[str, Any]) -> None:
             console,
             "undecided: a larger -n narrows the interval, more training or data moves it; another --seed is"
             " another look, and looks are pooled",
+            f"next: {document['next']}",
         )
 
 
@@ -99,12 +100,14 @@ def bars_in_words(shown: Mapping[str, Any]) -> str:
 
 
 def _print_looks(console: Console, shown: Mapping[str, Any]) -> None:
-    """Say what was looked at before, where that makes the rate above too high."""
+    """Say what was looked at before, where that biases the rate above."""
     if race := shown["chosen_on_these_seeds"]:
+        high = (
+            "they say nothing new about it" if not shown["successes"] else "the rate above is biased upwards"
+        )
         show_lines(
             console,
-            f"  these seeds chose this policy in {race}: the rate above is too high; believe its report"
-            " there, or --purpose report",
+            f"  these seeds chose this policy in {race}: {high}; use its report there, or --purpose report",
         )
     if (pooled := shown["pooled"]) is not None:
         where = ", ".join(map(str, pooled["seeds"]))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli._options import amount, count, whole
+from simgap.cli._options import Names, amount, count, names, whole
 
 if TYPE_CHECKING:
     from simgap.training import TrainSpec
@@ -52,7 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="fine-tune this checkpoint; it keeps its shape and normaliser (default: train from nothing)",
     )
-    parser.add_argument("--cameras", nargs="+", metavar="NAME", help="cameras to train on (default: all)")
+    parser.add_argument(
+        "--cameras",
+        type=names,
+        nargs="+",
+        action=Names,
+        metavar="NAME",
+        help="cameras to train on, apart or with commas between them (default: all)",
+    )
     parser.add_argument(
         "--force",
         action="store_true",

@@ -153,12 +153,32 @@ def _check(args: argparse.Namespace) -> int:
     from simgap.episodes.reader import open_dataset
 
     keymap = keymap_of(args)
+    if keymap is None and format_of(args.path) is None:
+        _require_not_ours(args.path)
     if keymap is None and format_of(args.path) is None and (other := check_foreign(args.path)) is not None:
         return _finish(args, other.to_json(), show_foreign, 0 if other.is_clean else 1)
     dataset = open_dataset(args.path, keymap)
     with shown(args, "pictures") as decoded:
         report = check_data(dataset, decoded)
     return _finish(args, report.to_json(), show_report, 0 if report.is_clean else 1)
+
+
+def _require_not_ours(path: Path) -> None:
+    """Say what a folder of ours is that holds no episodes, before its files are read as somebody else's.
+
+    Raises:
+        DataError: names the verb that reads it.
+    """
+    from simgap.errors import DataError
+
+    if not path.is_dir() or (path / "config.json").is_file():
+        return
+    from simgap.loop.no_run import own_folder
+
+    if said := own_folder(path):
+        raise DataError(
+            f"{path} {said}; `simgap data check` reads episodes, and logs and statistics of others"
+        )
 
 
 def _finish(

@@ -61,11 +61,16 @@ def run(args: argparse.Namespace) -> int:
 def _show(console: Console, found: Diagnosis, repairs: Sequence[str]) -> None:
     from rich.table import Table
 
+    from simgap.findings import Verdict
+    from simgap.loop.reporting import among_others
+
     table = Table(box=None, pad_edge=False)
     for heading in ("family", "verdict", "what was found"):
         table.add_column(heading, overflow="fold")
+    broken = [check for check in found.checks if check.verdict is Verdict.BROKEN]
     for check in found.checks:
-        table.add_row(str(check.family), str(check.verdict), check.sentence)
+        note = among_others(check, broken, found)
+        table.add_row(str(check.family), str(check.verdict), f"{check.sentence} {note}".rstrip())
     console.print(table)
     console.print(f"\ndiagnosis  {found.cause}: {found.sentence}")
     console.print(f"remedy     {found.remedy}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgap.cli._amounts import few_episodes
 from simgap.cli._arguments import EnvName
-from simgap.cli._options import add_engine, add_workers, amount, count, preset_of, workers_of
+from simgap.cli._options import Names, add_engine, add_workers, amount, count, names, preset_of, workers_of
 from simgap.cli._output import duration, emit, following, progress, say, show_lines
 from simgap.cli._runner import add_ray, runner_of
 from simgap.wording import number_of
@@ -54,7 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"noise on what is executed, the label stays clean (default {NOISE_DEG})",
     )
     parser.add_argument(
-        "--cameras", type=names, default=(), metavar="A,B", help="cameras to record (default: all of the env)"
+        "--cameras",
+        type=names,
+        nargs="+",
+        default=(),
+        action=Names,
+        metavar="NAME",
+        help="cameras to record, apart or with commas between them (default: all of the env)",
     )
     parser.add_argument(
         "--codec",
@@ -65,14 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     add_ray(parser)
     add_workers(parser)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Read names separated by commas."""
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
-    return found
 
 
 def default_name(args: argparse.Namespace) -> str:

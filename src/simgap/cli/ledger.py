@@ -86,9 +86,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _file(place: Path) -> Path:
-    from simgap.ledger.heads import LEDGER_FILE
+    from simgap.errors import DataError
+    from simgap.ledger.heads import LEDGER_FILE, RUN_FILE, TRIALS_FILE
 
-    return place / LEDGER_FILE if place.is_dir() else place
+    if not place.is_dir():
+        return place
+    path = place / LEDGER_FILE
+    if not path.exists() and not any((place / name).exists() for name in (RUN_FILE, TRIALS_FILE)):
+        inner = sorted(place.glob(f"*/{LEDGER_FILE}"))
+        raise DataError(
+            f"{place} holds no ledger ({LEDGER_FILE})"
+            + (
+                f"; there is one in {inner[0].parent}: give that folder"
+                if inner
+                else "; `simgap trial` and `simgap demo` write one into the folder of --out"
+            )
+        )
+    return path
 
 
 def _verify(args: argparse.Namespace) -> int:

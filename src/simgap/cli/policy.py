@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument(
         "folder", type=Path, metavar="FOLDER", help="checkpoint folder that lerobot saved (pretrained_model)"
     )
-    add.add_argument("--write", type=Path, metavar="FILE", help="policy file to write (.json)")
+    add.add_argument(
+        "--write", type=Path, metavar="FILE", help="policy file to write (.json); --out says the same"
+    )
     add.add_argument(
         "--env",
         type=EnvName,
@@ -107,6 +110,11 @@ def run(args: argparse.Namespace) -> int:
     from simgap.errors import UsageError
     from simgap.policies.bridges.describe import describe
 
+    if args.write is not None and args.out is not None and args.write != args.out:
+        raise UsageError(
+            f"--write {args.write} and --out {args.out} both say where the policy file goes; give one of them"
+        )
+    args.write = args.write or args.out
     if args.write is not None and args.write.suffix != ".json":
         raise UsageError(f"--write {args.write}: a policy file ends in .json")
     found = describe(args.folder, _given(args))
@@ -196,7 +204,7 @@ def _document(args: argparse.Namespace, found: Description) -> dict[str, Any]:
     shapes = {name: list(shape) for name, shape in checkpoint.cameras.items()}
     normalisation = checkpoint.config.get("normalization_mapping")
     env = found.fields.get("env")
-    screen = f"simgap screen {args.write}" + ("" if env else " --env NAME")
+    screen = shlex.join(["simgap", "screen", str(args.write)]) + ("" if env else " --env NAME")
     return {
         "folder": args.folder,
         "policy_type": checkpoint.type,
@@ -209,7 +217,8 @@ def _document(args: argparse.Namespace, found: Description) -> dict[str, Any]:
         "notes": list(found.notes),
         "assumed": list(found.assumed),
         "written": args.write,
-        "next": screen if args.write is not None else None,
+        # not proposed while something named above keeps it from running
+        "next": screen if args.write is not None and not found.notes else None,
     }
 
 
@@ -236,4 +245,10 @@ def _print(console: Console, document: dict[str, Any]) -> None:
             + (" once nothing is missing" if document["missing"] else ""),
         )
     else:
-        show_lines(console, f"wrote {document['written']}", f"next: {document['next']}")
+        show_lines(
+            console,
+            f"wrote {document['written']}",
+            f"next: {document['next']}"
+            if document["next"]
+            else "next: put right what the notes name; then give this command again, which says how to screen it",
+        )

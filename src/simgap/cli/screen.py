@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -285,8 +286,26 @@ def _document(
         ),
         "is_clean": is_clean,
         # no robot time is proposed for what the screen did not find worth it
-        "next": trial if is_clean else None,
+        "next": trial if is_clean else _larger(args) if _are_undecided(reports) else None,
     }
+
+
+def _are_undecided(reports: Sequence[ScreenReport]) -> bool:
+    from simgap.statistics import ScreenVerdict
+
+    return all(report.verdict is ScreenVerdict.UNDECIDED for report in reports)
+
+
+def _larger(args: argparse.Namespace) -> str:
+    """Return the same command with four times the rollouts, which halves the interval."""
+    words, kept = list(args.words), []
+    while words:
+        word = words.pop(0)
+        if word == "-n" and words:
+            words.pop(0)
+        elif not re.fullmatch(r"-n=?\d+", word):
+            kept.append(word)
+    return shlex.join(["simgap", "screen", *kept, "-n", str(4 * args.n)])
 
 
 def _what_a_plan_cannot_show(cap: int) -> str:

@@ -238,7 +238,8 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         low, high = curse["interval"]
         show_lines(
             console,
-            f"winner's curse: {100 * curse['points']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f},"
+            "winner's curse (by how much the seeds that chose the winner flatter it):"
+            f" {100 * curse['points']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f},"
             f" {curse['method']})",
         )
     if document["expected_curse"] is not None:

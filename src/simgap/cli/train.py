@@ -36,9 +36,11 @@ def run(args: argparse.Namespace) -> int:
     """Train, or go on with an interrupted run."""
     from simgap.errors import UsageError
     from simgap.policies.checkpoint import CARD, read_card
+    from simgap.provenance import content_hash
     from simgap.training import train
     from simgap.training.plot import draw_loss
-    from simgap.training.team import rank_here
+    from simgap.training.request import request_of
+    from simgap.training.team import processes_here, rank_here
     from simgap.training.trainer import steps_of
 
     rank = rank_here()
@@ -65,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or Path("runs/policies") / _name(args, spec, tables)
     if (out / "meta").exists():
         raise UsageError(f"{out} is a dataset; a checkpoint needs a folder of its own: choose another --out")
-    was_finished, resumed = (out / CARD).is_file(), _resume_step(out)
+    request = content_hash(request_of(tables, args.share, spec, kinds, processes_here()))
+    was_finished, resumed = (out / CARD).is_file(), _resume_step(out, request)
     if resumed:
         say(args, f"{out} holds an interrupted run: going on from step {resumed} of {spec.steps}")
     began = time.monotonic()
@@ -302,14 +305,15 @@ def _name(args: argparse.Namespace, spec: TrainSpec, tables: Sequence[FrameTable
     return f"{'+'.join(path.resolve().name for path in args.data)[:60]}-{request[:8]}"
 
 
-def _resume_step(out: Path) -> int:
-    """Return the step of a resume point, 0 where there is none that can be read; the trainer judges it."""
+def _resume_step(out: Path, request: str) -> int:
+    """Return the step of a resume point of this request, 0 where there is none that can be read; the trainer judges others."""
     from simgap.bounds import DAMAGED
     from simgap.errors import DataError
     from simgap.training.resume import FILE, load_state
 
     try:
-        return int(load_state(out / FILE)["step"])
+        state = load_state(out / FILE)
+        return int(state["step"]) if state.get("request") == request else 0
     except (DataError, pickle.UnpicklingError, *DAMAGED):
         return 0
 

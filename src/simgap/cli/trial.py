@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from simgap.trials.batch import TrialPlan, TrialResult
     from simgap.types import EvidenceKind
 
+_EXACT = ", which decides claims in the ledger: its level is never less than stated"
+
 HELP = (
     "Run a planned set of trials on a surrogate robot with a hidden gap, log each as a full episode, and"
     " enter the result in a ledger. Exit code 1 when a trial failed or none counts. Killed at any moment, the"
@@ -301,6 +303,7 @@ def _document(
         "evidence": str(row.evidence),
         "path": folder,
         "ledger_row": row.id,
+        "next": shlex.join(["simgap", "data", "check", str(folder)]),
         "trials": trials,
         "what_n_cannot_show": what_n_cannot_show(payload["n"]),
     }
@@ -315,7 +318,10 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     show_lines(console, f"{document['planned']} {document['what']}: {document['conditions']}; {tested}")
     show_lines(
         console,
-        *(f"  success {interval['sentence']}" for interval in document["intervals"]),
+        *(
+            f"  success {interval['sentence']}{_EXACT if interval['method'] == 'Clopper-Pearson' else ''}"
+            for interval in document["intervals"]
+        ),
         f"  failures: {counted(document['failures'])}",
     )
     show_lines(
@@ -326,10 +332,14 @@ def _print(console: Console, document: dict[str, Any]) -> None:
     show_lines(
         console,
         f"wrote {document['path']}: every trial as a full episode",
-        f"seal {document['seal']}{blind}",
+        f"seal {document['seal']}: the hash of the hidden gap, kept before the first trial, so that it"
+        f" cannot be changed afterwards{blind}",
         f"{document['ledger']} row {document['ledger_row']}: evidence of kind {document['evidence']}, which"
         " says nothing about hardware",
         f"ledger head {document['ledger_head']}, kept in {document['head_kept_in']}: a ledger that is cut is"
         f" found from there. Keep it elsewhere too: `{verify}` then shows one that was written again",
         document["what_n_cannot_show"],
+        "a surrogate is a simulated robot with a hidden gap; `simgap diagnose` and `simgap report` read the"
+        " runs of `simgap demo` only, not these trials",
+        f"next: {document['next']}",
     )

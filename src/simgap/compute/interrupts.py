@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAID = "what was finished is on disk"
+_GO_ON = (
+    ["generate"],
+    ["screen"],
+    ["select"],
+    ["trial"],
+    ["demo"],
+    ["study"],
+    ["data", "convert"],
+    ["data", "merge"],
+)
+"""Verbs that make what is missing when they are called again."""
 _WORDS = {
     signal.SIGINT: "interrupted",
     signal.SIGTERM: "terminated",
@@ -48,6 +59,12 @@ class Stopped(KeyboardInterrupt):
 
     def __str__(self) -> str:
         return f"{_WORDS.get(signal.Signals(self.number), 'interrupted')}; {self.what_now}"
+
+
+def told(stopped: Stopped, words: list[str]) -> str:
+    """Return what is said of a command that was stopped; where the same command goes on with what is missing, that too."""
+    goes_on = stopped.what_now == SAID and (words[:1] in _GO_ON or words[:2] in _GO_ON)
+    return f"{stopped}; the same command goes on with what is missing" if goes_on else str(stopped)
 
 
 def install(words: list[str]) -> None:
@@ -132,7 +149,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _leave(number: int, words: list[str]) -> NoReturn:
-    text = str(Stopped(number))
+    text = told(Stopped(number), words)
     document = (
         f'{{"error": "{text}", "kind": "KeyboardInterrupt", "exit": {128 + number}}}\n'
         if "--json" in words

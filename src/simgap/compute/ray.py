@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -250,6 +250,21 @@ def _current() -> str:
 
 
 @contextmanager
+def _native_silence() -> Iterator[None]:
+    """Keep off standard error what Ray's own library writes past Python: a line a second while nobody answers."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+@contextmanager
 def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
     """Connect to a cluster, or start one; one that this process is connected to already is used and left as it is."""
     if ray.is_initialized():
@@ -260,7 +275,8 @@ def _cluster(ray: Any, address: str, cores: int) -> Iterator[None]:
         {"num_cpus": cores, "include_dashboard": False} if address == LOCAL else {"address": address}
     )
     try:
-        ray.init(**here, logging_level=logging.ERROR, log_to_driver=False)
+        with _native_silence() if address != LOCAL else nullcontext():
+            ray.init(**here, logging_level=logging.ERROR, log_to_driver=False)
     except (
         ConnectionError,
         ValueError,

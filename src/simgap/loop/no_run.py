@@ -8,14 +8,18 @@ from pathlib import Path
 from simgap.episodes.formats.recognise import format_of
 from simgap.episodes.write.finish import SIMGAP_JSON
 from simgap.errors import DataError
+from simgap.ledger.heads import RUN_FILE
 from simgap.policies.bridges.describe import is_lerobot_folder
 from simgap.policies.bridges.policy_file import is_policy_file
 from simgap.policies.checkpoint import CARD
 from simgap.provenance import read_json
 from simgap.training.resume import FILE as RESUME_FILE
+from simgap.wording import number_of
 
 READERS = "diagnose, target and report read a run of `simgap demo`"
 _MOST_FOLDERS = 1000
+_OURS = (CARD, RESUME_FILE, RUN_FILE, "screen.json", "race.png", "ledger.db")
+"""Files by which a folder of ours is known that holds no dataset."""
 
 
 def not_a_run(folder: Path, run_file: str) -> str:
@@ -28,6 +32,21 @@ def not_a_run(folder: Path, run_file: str) -> str:
         f"{folder} {missing}; {READERS}: name a folder that it wrote, or make one with `simgap demo --out"
         " PATH`"
     )
+
+
+def own_folder(folder: Path) -> str:
+    """Return what a folder is that a verb of ours wrote and that holds no episodes; empty for all others."""
+    if not folder.is_dir():
+        return ""
+    if any((folder / name).exists() for name in _OURS):
+        return _said(folder, RUN_FILE) or (
+            "is a run of `simgap demo`" if (folder / RUN_FILE).exists() else ""
+        )
+    inner = [p for p in islice(folder.iterdir(), _MOST_FOLDERS) if any((p / name).exists() for name in _OURS)]
+    if not inner:
+        return ""
+    first = min(inner)
+    return f"holds {number_of(len(inner), 'folder')} that simgap wrote; of them {first} {_said(first, RUN_FILE) or 'is a run'}"
 
 
 def _said(folder: Path, run_file: str) -> str | None:

@@ -204,7 +204,7 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
             threshold=c.threshold,
             unit=c.unit,
             n=c.n,
-            note=_among_others(c, broken, found),
+            note=among_others(c, broken, found),
             shared_assumptions=c.assumes,
         )
         for c in found.checks
@@ -222,7 +222,7 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
     )
 
 
-def _among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diagnosis) -> str:
+def among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diagnosis) -> str:
     """Say of a broken check what it has to do with the diagnosis, where several are broken."""
     if len(broken) < 2 or check not in broken:
         return ""

@@ -328,3 +328,15 @@ def seal_order(seal: Seal) -> SealOrder:
         f" then the seal opened (row {opened})."
     )
     return SealOrder(text=text, warning=False)
+
+
+def heights(trace: JointTrace) -> list[str]:
+    """Return the numbers beside the plot of a joint, from top to bottom."""
+    low, high = lowest(trace), highest(trace)
+    return [f"{v:.3g} {trace.unit}" for v in (high, (low + high) / 2, low)]
+
+
+def moments(trace: JointTrace) -> list[str]:
+    """Return the numbers under the plot of a joint, from its first moment on."""
+    whole = trace.times_s[-1] - trace.times_s[0]
+    return [f"{t:.3g} s" for t in (0.0, whole / 2, whole)]

@@ -9,6 +9,7 @@ import pickle
 import pickletools
 import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from simgap.bounds import DAMAGED, LINES_BYTES, MALFORMED, read_text, require_regular, require_zip
 from simgap.errors import DataError, UsageError
 from simgap.provenance import SEAL, write_atomic
+from simgap.training.request import what_differs
 
 FILE = "resume.pt"
 LOG = "train.jsonl"
@@ -59,8 +61,13 @@ def write_resume(out: Path, request: str, state: ResumeState) -> None:
     write_atomic(out / FILE, buffer.getvalue())
 
 
-def read_resume(out: Path, request: str) -> ResumeState | None:
+def read_resume(out: Path, request: str, asked: Mapping[str, Any] | None = None) -> ResumeState | None:
     """Return the state of an interrupted run, None when there is none.
+
+    Args:
+        out: run folder.
+        request: hash of spec and data.
+        asked: what the hash is of, for a message that names what differs.
 
     Raises:
         UsageError: the folder holds a run of another spec or other data.
@@ -85,8 +92,8 @@ def read_resume(out: Path, request: str) -> ResumeState | None:
         ) from error
     if state is None:
         raise UsageError(
-            f"{out} holds an interrupted run of another spec or other data; give another folder, or delete it"
-            " to start again"
+            f"{out} holds an interrupted run of another request ({what_differs(out, asked or {}, made_for)});"
+            " give another folder, or delete it to start again"
         )
     return state
 

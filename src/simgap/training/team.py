@@ -57,10 +57,15 @@ def rank_here() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def processes_here() -> int:
+    """Return how many processes ``torchrun`` started, 1 without."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def joined(device: str) -> Iterator[Team]:
     """Join the processes that ``torchrun`` started with this one; a process on its own is a team of one."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = processes_here()
     if size == 1:
         yield Team()
         return

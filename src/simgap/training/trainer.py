@@ -19,6 +19,7 @@ from simgap.policies.inference import torch_threads
 from simgap.provenance import content_hash
 from simgap.training.open_loop import NEVER_SELECTS
 from simgap.training.plan import make_card, make_plan
+from simgap.training.request import keep_request, request_of, what_differs
 from simgap.training.resume import FILE as RESUME_FILE
 from simgap.training.resume import append_log, read_resume, trim_log, write_resume
 from simgap.training.run import TrainingRun
@@ -79,12 +80,13 @@ def _train(
     keep: frozenset[int],
     team: Team,
 ) -> Path:
-    request = _request(tables, shares, spec, kinds, team.size)
+    asked = request_of(tables, shares, spec, kinds, team.size)
+    request = content_hash(asked)
     if (out / CARD).is_file():
-        if read_card(out).training.get("request") != request:
+        if (made_for := read_card(out).training.get("request")) != request:
             raise UsageError(
-                f"{out} holds a finished checkpoint of another spec or other data; give another folder, or"
-                " delete it to start again"
+                f"{out} holds a finished checkpoint of another request"
+                f" ({what_differs(out, asked, made_for)}); give another folder, or delete it to start again"
             )
         missing = [step for step in sorted(keep) if not (kept_folder(out, step) / CARD).is_file()]
         if missing:
@@ -99,7 +101,7 @@ def _train(
         torch_threads(1 if spec.device == "cpu" else spec.threads),
         closing(TrainingRun(tables, plan, spec, team)) as run,
     ):
-        state = read_resume(out, request)
+        state = read_resume(out, request, asked)
         team.wait()  # nobody may write before everybody has read
         past = [
             step
@@ -112,6 +114,7 @@ def _train(
                 " it kept before, or train elsewhere"
             )
         if team.leads:
+            keep_request(out, asked)
             trim_log(out, 0 if state is None else state.step)
         if state is not None:
             run.restore(state)
@@ -163,33 +166,6 @@ def kept_folder(out: Path, step: int) -> Path:
     of that training could have taken, not what a shorter training would have made.
     """
     return out / KEPT / f"step-{step}"
-
-
-def _request(
-    tables: Sequence[FrameTable],
-    shares: Sequence[float] | None,
-    spec: TrainSpec,
-    kinds: Sequence[EvidenceKind] | None,
-    processes: int,
-) -> str:
-    parent = None if spec.init_from is None else read_card(spec.init_from).weights_hash
-    # The parent counts by its weights, not its path; how often a run logs or saves does not change what it
-    # learns.
-    asked = {k: v for k, v in spec.to_json().items() if k not in ("log_every", "checkpoint_every_steps")} | {
-        "init_from": parent
-    }
-    if spec.p_real is None and not spec.domain_input:  # where data come from decides nothing then
-        asked, kinds = {k: v for k, v in asked.items() if k not in ("p_real", "domain_input")}, None
-    parts: dict[str, object] = {
-        "spec": asked,
-        "data": [t.fingerprint for t in tables],
-        "shares": None if shares is None else [float(s) for s in shares],
-    }
-    if kinds is not None:
-        parts["kinds"] = [str(k) for k in kinds]
-    if processes > 1:  # sums over another number of processes differ in the last bit
-        parts["processes"] = processes
-    return content_hash(parts)
 
 
 def _loop(

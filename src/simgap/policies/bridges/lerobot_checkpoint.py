@@ -15,6 +15,8 @@ from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.provenance import content_hash, file_hash, read_json
 from simgap.trust import require_allowed
 
+OWN_CARD = "card.json"
+"""What a checkpoint of ours holds, by which the two are told apart."""
 CONFIG, WEIGHTS, TRAINING = "config.json", "model.safetensors", "train_config.json"
 ACTION, STATE, IMAGES = "action", "observation.state", "observation.images."
 _STATISTICS: Mapping[str, tuple[str, str]] = {
@@ -85,6 +87,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
         DataError: no such folder, or a config that cannot be read.
     """
     if not (path / CONFIG).is_file() or not (path / WEIGHTS).is_file():
+        if not path.exists():
+            raise DataError(f"{path} does not exist; give the folder pretrained_model that lerobot saved")
+        if (path / OWN_CARD).is_file():
+            raise DataError(
+                f"{path} is a checkpoint that `simgap train` wrote and needs no policy file: simgap screen"
+                f" {path}"
+            )
         inside = path / "pretrained_model"
         hint = (
             f"; it is in {inside}"

@@ -14,7 +14,7 @@ from simgap.checks.data.layout.index import check_index
 from simgap.checks.data.layout.spans import check_spans
 from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, listed
-from simgap.episodes.formats.commands import convert_command
+from simgap.episodes.formats.commands import convert_command, say_once
 from simgap.episodes.formats.index import read_json_lines
 from simgap.episodes.formats.layout import ACTION, IMAGE_PREFIX, KEYMAP_JSON, STATE, VERSION_30
 from simgap.episodes.formats.left_out import left_out
@@ -103,11 +103,27 @@ def _counts_up(pooled: Pooled) -> bool | None:
 
 def _assumed(dataset: Dataset) -> list[DataFinding]:
     """Return what the reader had to assume, for the owner to confirm."""
-    remedy = "state it: a key map beside the data (simgap-map.json) or the options of `simgap data`"
     return [
-        DataFinding(code="assumed_by_reader", severity=Severity.NOTE, sentence=note, remedy=remedy)
+        DataFinding(
+            code="assumed_by_reader", severity=Severity.NOTE, sentence=note, remedy=_confirmed(dataset, note)
+        )
         for note in dataset.notes
     ]
+
+
+def _confirmed(dataset: Dataset, note: str) -> str:
+    """Return what to do about one thing that the reader says of the data."""
+    if "cannot be tested" in note:
+        return (
+            "nothing to do for training; where a policy needs a state, a conversion makes one by --state"
+            " previous-action"
+        )
+    if "is assumed" in note or "and assumed" in note:
+        rate = ("--rate-hz", f"{dataset.info.rate_hz:g}")
+        return f"keep this rate, or put the true one in its place: {say_once(dataset.root, *rate)}"
+    if any(words in note for words in ("not read", "left out", "do not hold")):
+        return "nothing to do where no policy needs it; else repair the recording, or name its key by --map"
+    return "state it: a key map beside the data (simgap-map.json) or the options of `simgap data`"
 
 
 def _keys(dataset: Dataset) -> list[DataFinding]:

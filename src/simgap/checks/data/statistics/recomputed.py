@@ -12,6 +12,7 @@ from simgap.checks.data.pooled import Pooled
 from simgap.checks.data.report import DataFinding, Severity, flat_numbers, listed
 from simgap.checks.data.statistics.episodes import check_episode_statistics
 from simgap.checks.data.statistics.stored import check_stored
+from simgap.episodes.formats.commands import reading_command
 from simgap.episodes.formats.layout import INDEX_FEATURES, VERSION_20, VERSION_21, VERSION_30
 from simgap.episodes.reader import Dataset
 from simgap.episodes.statistics.exact import QUANTILES, exact_statistics
@@ -78,7 +79,7 @@ def check_statistics(pooled: Pooled) -> tuple[dict[str, Any], list[DataFinding]]
         found += _quantiles(
             pooled, feature, [d for d in ours if d.statistic in QUANTILES], stored.get(feature, {})
         )
-        found += _moments(feature, [d for d in ours if d.statistic not in QUANTILES])
+        found += _moments(pooled, feature, [d for d in ours if d.statistic not in QUANTILES])
     for feature in (
         k for k in features if k in measured and (cover := coverage(pooled.pooled(k), stored.get(k)))
     ):
@@ -203,8 +204,8 @@ def _quantiles(
             severity=Severity.FAULT,
             sentence=f"{feature}: {listed(parts, 3)}{cause}",
             remedy=(
-                "recompute meta/stats.json from pooled frames before training anything that normalises by"
-                " quantiles; mean and std are not affected"
+                "put the exact ones in their place before training anything that normalises by quantiles"
+                f" (mean and std are not affected): {reading_command('stats', pooled.dataset, '--write')}"
             ),
             feature=feature,
             joints=tuple(dict.fromkeys(d.joint for d in deviations)),
@@ -219,7 +220,7 @@ def _quantiles(
     ]
 
 
-def _moments(feature: str, deviations: list[Deviation]) -> list[DataFinding]:
+def _moments(pooled: Pooled, feature: str, deviations: list[Deviation]) -> list[DataFinding]:
     if not deviations:
         return []
     parts = []
@@ -233,7 +234,10 @@ def _moments(feature: str, deviations: list[Deviation]) -> list[DataFinding]:
             code="stored_statistics_wrong",
             severity=Severity.FAULT,
             sentence=f"{feature}: {listed(parts, 3)}",
-            remedy="recompute meta/stats.json from the data; a policy trained with these normalises wrongly",
+            remedy=(
+                "a policy trained with these normalises wrongly; put the exact ones in their place:"
+                f" {reading_command('stats', pooled.dataset, '--write')}"
+            ),
             feature=feature,
             joints=tuple(dict.fromkeys(d.joint for d in deviations)),
             numbers={"deviations": [_plain(d) for d in deviations]},
