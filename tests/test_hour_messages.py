@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,3 +125,44 @@ def test_a_training_folder_of_another_request_names_what_differs(
     assert what_differs(tmp_path / "old", {"spec": {}, "data": []}, "x") == "another spec or other data"
     keep_request(tmp_path / "old", {"spec": {"steps": 3}, "data": ["a"]})
     assert what_differs(tmp_path / "old", {"spec": {}, "data": []}, "x") == "another spec or other data"
+
+
+def test_the_steps_of_a_training_are_counted_from_its_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from simgap.cli._reporter import ConsoleReporter
+    from simgap.compute.cache import StageCache
+    from simgap.loop import stages
+
+    def trained(*given: Any) -> None:
+        for step in (50, 100, 120):
+            given[-1](SimpleNamespace(step=step, total=120, loss=0.5, observations_per_s=10.0))
+
+    monkeypatch.setattr(stages, "train", trained)
+    monkeypatch.setattr(stages, "open_dataset", lambda _: SimpleNamespace(fingerprint="f"))
+    monkeypatch.setattr(stages, "load_frames", lambda _: None)
+    monkeypatch.setattr(stages, "require_pixels", lambda *_, **__: None)
+    spec: Any = SimpleNamespace(executor="latest")
+    made = stages.Stages(spec, None, StageCache(tmp_path), tmp_path, ConsoleReporter(False), 0)  # type: ignore[arg-type]
+    made.checkpoint("policy", [tmp_path], None, 120)
+    said = capsys.readouterr().err
+    assert "policy: steps 120/120" in said
+    assert "policy: 120 steps" in said
+
+
+def test_a_joint_s_plot_has_numbers_on_both_axes() -> None:
+    from simgap.report.model import JointTrace
+    from simgap.report.words import heights, moments
+
+    trace = JointTrace(
+        name="elbow",
+        unit="deg",
+        label="x",
+        times_s=(1.0, 2.0, 3.0),
+        commanded=(0.0, 10.0, 4.0),
+        measured=(0.0, 8.0, 4.0),
+    )
+    assert heights(trace) == ["10 deg", "5 deg", "0 deg"]
+    assert moments(trace) == ["0 s", "1 s", "2 s"]

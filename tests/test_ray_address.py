@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -97,3 +98,12 @@ def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises((UsageError, MachineError)) as caught:
         require_answer(address)
     assert "\n" not in str(caught.value)
+
+
+def test_what_ray_writes_past_python_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    from simgap.compute.ray import _native_silence
+
+    with _native_silence():
+        os.write(2, b"gcs_client.cc:210: no answer\n")
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "after\n"

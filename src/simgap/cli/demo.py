@@ -137,6 +137,10 @@ def _show(console: Console, result: TurnResult, report: Path) -> None:
         console.print(f"diagnosed  {result.diagnosis.cause}: {result.diagnosis.sentence}")
         console.print(f"sealed     {result.gap.kind}: {result.gap.sentence()}")
         console.print(
+            "           sealed: the gap of this run's surrogate (a simulated robot that stands in for a real"
+            " one) was drawn and its hash kept before the first trial"
+        )
+        console.print(
             "           the diagnosis was in the ledger before the seal was opened; "
             + ("they agree" if result.diagnosis_agrees else "they do NOT agree")
         )

@@ -110,6 +110,7 @@ class Stages:
             for data in datasets:
                 require_pixels(open_dataset(data), threads=train_spec.threads, said=self.reporter.say)
             tables = [load_frames(d) for d in datasets]
+            progress(0, steps, "")  # the first sign of life comes after many steps, which count too
             train(
                 tables,
                 shares,
