@@ -60,11 +60,34 @@ def evaluated(
 # Evaluation
 
 
+def test_an_outcome_that_nobody_recorded_is_no_void_and_is_told() -> None:
+    in_use = trials(6, 3) + [
+        TrialResult(index=9 + i, seed=90 + i, outcome=Outcome.not_recorded(), placements=INSIDE, steps=40)
+        for i in range(12)
+    ]
+    found = evaluated(in_use)
+    assert found.verdict is Verdict.OK
+    assert "0 are void" in found.sentence
+    assert "Nobody recorded how 12 trials ended" in found.sentence
+    none = evaluated([dataclasses.replace(r, outcome=Outcome.not_recorded()) for r in trials(6, 3)])
+    assert none.verdict is Verdict.CANNOT_TELL
+    assert "say success or failure of each" in none.sentence
+
+
+def test_a_condition_without_a_seed_that_is_counted_twice_is_seen() -> None:
+    named = [dataclasses.replace(r, seed=None, condition_id=f"spot {r.index}") for r in trials(6, 3)]
+    assert evaluated(named).verdict is Verdict.OK
+    twice = [dataclasses.replace(r, condition_id="spot 0") if r.index == 4 else r for r in named]
+    found = evaluated(twice)
+    assert found.verdict is Verdict.BROKEN
+    assert "1 initial conditions of in use were counted twice" in found.sentence
+
+
 def test_trials_of_others_without_seeds_are_not_counted_twice_and_it_is_said_what_cannot_be_seen() -> None:
     nameless = [dataclasses.replace(r, seed=None) for r in trials(9, 3)]
     result = evaluated(nameless)
     assert result.verdict is Verdict.OK
-    assert "12 of 22 carry no seed" in result.sentence
+    assert "12 of 22 carry neither seed nor condition" in result.sentence
     assert "counted twice cannot be seen" in result.sentence
     assert "no seed serves two purposes" in evaluated(trials(9, 3)).sentence
 

@@ -166,3 +166,10 @@ def _coverage(method: Any, n: int, rates: Any) -> Any:
     low, high = np.array([e.low for e in estimates]), np.array([e.high for e in estimates])
     p = np.asarray(rates)[:, None]
     return (binom.pmf(ks, n, p) * ((low <= p) & (p <= high))).sum(axis=1)
+
+
+def test_an_outcome_that_nobody_recorded_is_counted_neither_as_a_trial_nor_as_a_void() -> None:
+    counts = tally(
+        [Outcome.success(), Outcome.not_recorded(), Outcome.void("frozen"), Outcome.not_recorded()]
+    )
+    assert (counts.n, counts.unrecorded, dict(counts.voids)) == (1, 2, {"frozen": 1})

@@ -74,13 +74,18 @@ class Outcome:
 
     @property
     def is_success(self) -> bool:
-        """True for a success; a void is not a failure, ask :attr:`is_void` first."""
+        """True for a success; what is none need not be a failure, ask :attr:`counts` first."""
         return self.kind is OutcomeKind.SUCCESS
 
     @property
     def is_void(self) -> bool:
-        """True when the trial counts neither way."""
-        return self.kind is OutcomeKind.VOID
+        """True when the trial broke and proves nothing. An outcome that nobody recorded is none: the episode ran as it did."""
+        return self.kind is OutcomeKind.VOID and self.is_recorded
+
+    @property
+    def counts(self) -> bool:
+        """True for a success or a failure; a void, and what nobody recorded, count neither way."""
+        return self.kind is not OutcomeKind.VOID
 
     def __str__(self) -> str:
         return f"{self.kind}({self.detail})" if self.detail else str(self.kind)

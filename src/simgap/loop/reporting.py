@@ -167,7 +167,7 @@ def _failed(results: Sequence[TrialResult], count: int) -> list[TrialResult]:
     """Return one failed trial of each mode."""
     by_mode: dict[str, TrialResult] = {}
     for result in results:
-        if not result.outcome.is_success and not result.outcome.is_void:
+        if result.outcome.counts and not result.outcome.is_success:
             by_mode.setdefault(result.outcome.detail, result)
     return list(by_mode.values())[:count]
 

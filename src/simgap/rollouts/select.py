@@ -392,6 +392,6 @@ def running_rates(
     outcomes: Mapping[int, Outcome],
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
     """Return after how many trials that count a candidate had which rate."""
-    counted = np.array([o.is_success for o in outcomes.values() if not o.is_void], dtype=np.float64)
+    counted = np.array([o.is_success for o in outcomes.values() if o.counts], dtype=np.float64)
     n = np.arange(1, len(counted) + 1)
     return n, np.cumsum(counted) / n

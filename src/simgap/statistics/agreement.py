@@ -352,7 +352,7 @@ def _table(
     for i, name in enumerate(names):
         for j, condition in enumerate(conditions):
             outcome = outcomes[name].get(condition)
-            if outcome is not None and not outcome.is_void:
+            if outcome is not None and outcome.counts:
                 table[i, j] = outcome.is_success
     return table
 

@@ -68,7 +68,7 @@ def pair_outcomes(*, new: Mapping[int, Outcome], old: Mapping[int, Outcome]) -> 
     dropped = 0
     for condition in sorted(new.keys() | old.keys()):
         pair = (new.get(condition), old.get(condition))
-        if pair[0] is None or pair[1] is None or pair[0].is_void or pair[1].is_void:
+        if pair[0] is None or pair[1] is None or not (pair[0].counts and pair[1].counts):
             dropped += 1
         else:
             counts[pair[0].is_success, pair[1].is_success] += 1

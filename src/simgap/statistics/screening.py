@@ -192,7 +192,7 @@ def run_screen(plan: ScreenPlan, outcomes: Iterable[Outcome]) -> ScreenRun:
     k = n = voids = 0
     verdict = ScreenVerdict.UNDECIDED
     for outcome in outcomes:
-        if outcome.is_void:
+        if not outcome.counts:
             voids += 1
             continue
         k, n = k + outcome.is_success, n + 1

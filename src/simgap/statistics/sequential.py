@@ -207,7 +207,7 @@ def ordered_pairs(
     dropped = 0
     for condition in dict.fromkeys(order if order is not None else [*new, *old]):
         pair = (new.get(condition), old.get(condition))
-        if pair[0] is None or pair[1] is None or pair[0].is_void or pair[1].is_void:
+        if pair[0] is None or pair[1] is None or not (pair[0].counts and pair[1].counts):
             dropped += 1
         else:
             wins.append(pair[0].is_success)

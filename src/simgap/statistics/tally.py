@@ -19,6 +19,8 @@ class Tally:
     """Failure mode -> count, most frequent first."""
     voids: Mapping[str, int] = field(default_factory=dict)
     """Reason -> count, most frequent first."""
+    unrecorded: int = 0
+    """Of which nobody said how they ended: neither counted nor void."""
 
     @property
     def n(self) -> int:
@@ -38,12 +40,17 @@ class Tally:
 def tally(outcomes: Iterable[Outcome]) -> Tally:
     """Count outcomes by kind, mode and reason; equal counts are ordered by name. An empty input gives an empty tally."""
     by_kind: dict[OutcomeKind, Counter[str]] = {kind: Counter() for kind in OutcomeKind}
+    unrecorded = 0
     for outcome in outcomes:
-        by_kind[outcome.kind][outcome.detail] += 1
+        if outcome.is_recorded:
+            by_kind[outcome.kind][outcome.detail] += 1
+        else:
+            unrecorded += 1
     return Tally(
         successes=by_kind[OutcomeKind.SUCCESS].total(),
         failures=_ordered(by_kind[OutcomeKind.FAILURE]),
         voids=_ordered(by_kind[OutcomeKind.VOID]),
+        unrecorded=unrecorded,
     )
 
 

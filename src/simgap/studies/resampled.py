@@ -88,7 +88,7 @@ def resampled(
 
 def highest(outcomes: Sequence[Mapping[int, Outcome]], seeds: int) -> int:
     """Return which checkpoint has the highest rate over the first seeds, the last of equals."""
-    counted = [[o.is_success for o in list(row.values())[:seeds] if not o.is_void] for row in outcomes]
+    counted = [[o.is_success for o in list(row.values())[:seeds] if o.counts] for row in outcomes]
     return last_largest([float(np.mean(row)) if row else -1.0 for row in counted])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from simgap import causes
 from simgap.findings import CheckResult, Family, Verdict
+from simgap.robots.base import condition_of
 from simgap.statistics import what_n_cannot_show
 from simgap.trials.batch import TrialResult
 from simgap.wording import number_of
@@ -31,8 +32,8 @@ def check_evaluation(
     few: list[tuple[int, str]] = []
     unknown = 0
     for name, results in sets.items():
-        counted = [r for r in results if not r.outcome.is_void]
-        voids = len(results) - len(counted)
+        counted = [r for r in results if r.outcome.counts]
+        voids = sum(r.outcome.is_void for r in results)
         if results and voids / len(results) > VOID_LIMIT:
             reasons = Counter(r.outcome.detail for r in results if r.outcome.is_void).most_common(1)[0][0]
             problems.append(
@@ -41,28 +42,24 @@ def check_evaluation(
             )
         if len(counted) < MIN_TRIALS:
             few.append((len(counted), name))
-        seeds = [r.seed for r in results if r.seed is not None]
-        unknown += len(results) - len(seeds)
-        again = [s for s, count in Counter(seeds).items() if count > 1]
+        conditions = [c for r in results if (c := _condition(r)) is not None]
+        unknown += len(results) - len(conditions)
+        again = [c for c, count in Counter(conditions).items() if count > 1]
         if again:
             problems.append(f"{len(again)} initial conditions of {name} were counted twice")
-        leaked = set(seeds) & (training_seeds | screen_seeds)
+        leaked = {r.seed for r in results} & (training_seeds | screen_seeds)
         if leaked and not name.startswith("replay"):
             problems.append(f"{len(leaked)} seeds of {name} were also trained or screened on")
-    shared = [
-        s
-        for s, count in Counter(
-            s for results in sets.values() for s in {r.seed for r in results} - {None}
-        ).items()
-        if count > 1
-    ]
+    stands_in = Counter(c for results in sets.values() for c in {_condition(r) for r in results} - {None})
+    shared = [c for c, count in stands_in.items() if count > 1]
     if shared:
         problems.append(f"{len(shared)} initial conditions stand in more than one set")
     if training_seeds & screen_seeds:
         problems.append(
             f"{number_of(len(training_seeds & screen_seeds), 'seed of the screen was', 'seeds of the screen were')} also trained on"
         )
-    n = sum(not r.outcome.is_void for results in sets.values() for r in results)
+    n = sum(r.outcome.counts for results in sets.values() for r in results)
+    unrecorded = sum(not r.outcome.is_recorded for results in sets.values() for r in results)
     base: dict[str, Any] = {
         "family": Family.EVALUATION,
         "name": "counts, voids, seeds",
@@ -79,6 +76,8 @@ def check_evaluation(
     if few or not sets:
         least, name = min(few, default=(0, "the evaluation"))
         text = f"Of {name} {number_of(least, 'trial counts', 'trials count')}, at least {MIN_TRIALS} are needed. {what_n_cannot_show(least)}"
+        if unrecorded:
+            text = f"{_unrecorded(unrecorded)} {text}"
         return CheckResult(**base, verdict=Verdict.CANNOT_TELL, more_trials=MIN_TRIALS - least, sentence=text)
     voids = sum(r.outcome.is_void for results in sets.values() for r in results)
     return CheckResult(
@@ -86,13 +85,24 @@ def check_evaluation(
         verdict=Verdict.OK,
         sentence=(
             f"{number_of(n, 'trial counts', 'trials count')}, {number_of(voids, 'is', 'are')} void with a"
-            f" reason, and {_told(unknown, n + voids)}."
+            f" reason, and {_told(unknown, n + voids + unrecorded)}."
+            f"{' ' + _unrecorded(unrecorded) if unrecorded else ''}"
         ),
     )
+
+
+def _condition(result: TrialResult) -> str | None:
+    """Return what trials of one condition share; None where nothing tells."""
+    return result.condition_id or condition_of(result.seed)
+
+
+def _unrecorded(n: int) -> str:
+    many = number_of(n, "trial", "trials")
+    return f"Nobody recorded how {many} ended: say success or failure of each, and ask again."
 
 
 def _told(unknown: int, of: int) -> str:
     """Say what is known of the seeds."""
     if not unknown:
         return "no seed serves two purposes"
-    return f"{unknown} of {of} carry no seed, so whether a condition was counted twice cannot be seen"
+    return f"{unknown} of {of} carry neither seed nor condition, so whether a condition was counted twice cannot be seen"

@@ -44,7 +44,7 @@ def check_policy(
         ranges: what the training set was sampled from.
         screen: the policy's rate in its own simulator.
     """
-    trials = [r for r in (*in_use, *training_conditions) if not r.outcome.is_void]
+    trials = [r for r in (*in_use, *training_conditions) if r.outcome.counts]
     inside = [r for r in trials if is_covered(r.placements, ranges)]
     outside = [r for r in trials if not is_covered(r.placements, ranges)]
     good_in, good_out = sum(r.outcome.is_success for r in inside), sum(r.outcome.is_success for r in outside)

@@ -240,7 +240,7 @@ def episode_row(
         # null: nobody said, which is not a void trial
         "outcome": str(episode.outcome.kind) if episode.outcome.is_recorded else None,
         "outcome_detail": episode.outcome.detail if episode.outcome.is_recorded else None,
-        "success": None if episode.outcome.is_void else episode.outcome.is_success,
+        "success": episode.outcome.is_success if episode.outcome.counts else None,
         "seed": episode.seed,
         "factors": canonical_json(dict(episode.factors)),
         "data/chunk_index": chunk,
