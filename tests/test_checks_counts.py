@@ -150,7 +150,7 @@ def test_seeds_that_leaked_from_training_or_screen_are_found() -> None:
     assert "2 seeds of in use were also trained or screened on" in leaked.sentence
     screened = check_evaluation({"in use": trials(12, 0)}, frozenset({900, 901}), frozenset({901, 902}))
     assert screened.cause is causes.EVALUATION
-    assert "1 seeds of the screen were also trained on" in screened.sentence
+    assert "1 seed of the screen was also trained on" in screened.sentence
 
 
 def test_replays_may_share_the_seeds_of_the_episodes_they_replay() -> None:
