@@ -85,7 +85,12 @@ def test_the_tests_of_a_function_are_those_that_name_it_then_the_nearest(tmp_pat
         test.write_text("share(1, 2)" if test == names else "")
     by_test = {far: {"simgap.b"}, near: {"simgap.a"}, names: {"simgap.a", "simgap.c"}}
     by_module = {"simgap.b": {"simgap.a"}, "simgap.a": set(), "simgap.c": set()}
-    assert sabotage.tests_of("simgap.a", "share", by_test, by_module) == [names, near, far]
+    assert sabotage.tests_of("simgap.a", {"share"}, by_test, by_module) == [names, near, far]
+
+
+def test_a_test_may_speak_of_a_function_by_the_code_it_gives() -> None:
+    source = 'def check(x):\n    return Finding(code="limits_inert", sentence="a sentence")\n'
+    assert sabotage.words_of(source, "check") == {"check", "limits_inert"}
 
 
 def test_a_test_that_calls_a_verb_reaches_the_module_of_the_verb(tmp_path: Path) -> None:

@@ -40,8 +40,6 @@ from simgap.training.spec import TrainSpec
 from simgap.training.synthetic import find_the_square
 from simgap.types import Outcome
 
-pytestmark = pytest.mark.slow  # each trains policies for a moment and runs them
-
 # -- selection, on planted numbers
 
 
@@ -190,6 +188,7 @@ def test_checkpoints_are_evenly_spaced_and_more_than_steps_are_refused() -> None
         steps_of(3, 5)
 
 
+@pytest.mark.slow
 def test_a_training_killed_between_checkpoints_keeps_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     frames = find_the_square(np.random.default_rng(0), episodes=6, length=12, image_size=16)
     spec = TrainSpec(
@@ -351,6 +350,7 @@ def test_the_execution_study_writes_its_page_and_finds_its_rollouts_again(
     assert Path(document["page"]).read_text() == page
 
 
+@pytest.mark.slow
 def test_the_selection_study_trains_runs_and_writes_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,6 +422,7 @@ def test_the_selection_study_trains_runs_and_writes_its_page(
     }
 
 
+@pytest.mark.slow
 def test_the_progress_of_a_study_that_goes_on_ends_where_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,21 @@ _LOOKS_ALONE = {
 """Arguments whose value changes speed or looks alone: a fault there is no fault."""
 
 
+_EITHER_WAY = {
+    "isinstance",
+    "max",
+    "min",
+    "zip",
+    "corrcoef",
+    "maximum",
+    "minimum",
+    "hypot",
+    "isclose",
+    "array_equal",
+}
+"""Functions that say the same of two arguments exchanged, or crash for it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
     """A fault that can be planted: which bytes of the file become which text."""
@@ -155,7 +170,7 @@ def _wrong_arguments(node: ast.Call) -> Iterator[Change]:
             yield f"argument {given.arg} left out", node, _with(node, keywords=kept)
     match node.args:
         case [ast.Name() | ast.Attribute() as one, ast.Name() | ast.Attribute() as two, *rest]:
-            if not (isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "max", "min", "zip")):
+            if getattr(node.func, "id", getattr(node.func, "attr", "")) not in _EITHER_WAY:
                 yield "two arguments exchanged", node, _with(node, args=[two, one, *rest])
 
 
