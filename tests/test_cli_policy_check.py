@@ -69,10 +69,20 @@ def test_on_its_own_data_nothing_of_the_cameras_is_broken(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda i: {"front": i["wrist"], "wrist": i["front"]}, "front shows wrist"),
+        pytest.param(
+            lambda i: {"front": i["wrist"], "wrist": i["front"]}, "front shows wrist", marks=pytest.mark.slow
+        ),
         (lambda i: {**i, "front": np.ascontiguousarray(i["front"][:, ::-1])}, "front picture is mirrored"),
-        (lambda i: {**i, "wrist": np.full_like(i["wrist"], 90)}, "wrist frames are flat"),
-        (lambda i: {**i, "front": (i["front"] * 0.4).astype(np.uint8)}, "front picture is"),
+        pytest.param(
+            lambda i: {**i, "wrist": np.full_like(i["wrist"], 90)},
+            "wrist frames are flat",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda i: {**i, "front": (i["front"] * 0.4).astype(np.uint8)},
+            "front picture is",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["exchanged", "upside down", "one colour", "dark"],
 )
@@ -90,6 +100,7 @@ def test_a_camera_that_is_not_as_in_training_is_named_before_anything_moves(
     assert said in " ".join(broken)
 
 
+@pytest.mark.slow
 def test_a_recording_in_another_convention_is_refused_in_one_line(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simgap.cli import main
+from simgap.mutants.registry import all_mutants, find_mutant
+from test_episodes_store import make_episode
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 BLOCKS = dict(re.findall(r"```python (\w+\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL))
@@ -67,6 +70,16 @@ def test_a_check_of_ones_own_keeps_the_contract_and_is_listed(
     assert [c["id"] for row in listed if row["id"] == "loop_rate" for c in row["can_name"]] == [
         "loop_too_slow"
     ]
+
+
+def test_a_mutant_of_ones_own_is_shown_and_does_what_it_says(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran("mutants", "show", "gripper_sticks", "--mutant", "my_mutant:StickyGripper") == 0
+    assert "training_set" in capsys.readouterr().out
+    mutant = find_mutant("gripper_sticks", all_mutants(["my_mutant:StickyGripper"], folder))
+    bad = mutant.apply([make_episode(0, 6)], 0.5, np.random.default_rng(0))[0]
+    assert len(set(bad.state[3:, -1].tolist())) == 1
 
 
 @pytest.fixture

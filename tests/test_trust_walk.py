@@ -151,7 +151,7 @@ def test_every_option_of_text_that_might_name_a_file_was_thought_of() -> None:
     known = {
         "--gap", "--engine", "--factors", "--renderer", "--x", "--y", "--executor", "--executors", "--ray", "--map", "--image", "--rename", "--is", "--drop",
         "--to", "--order", "--camera", "--drop-camera", "--episodes", "--task", "--parts", "--size", "--cameras", "--domain", "--freeze", "--adapter-parts",
-        "--track", "--project", "--prompt-text", "--bugs", "--head", "--check",
+        "--track", "--project", "--prompt-text", "--bugs", "--head", "--check", "--mutant",
     }  # fmt: skip
     found = set()
     for verb in known_verbs():

@@ -23,6 +23,7 @@ SUMMARIES = {
     "trial": "run and log a small evaluation on a surrogate",
     "diagnose": "say which thing is broken, or which trials would tell",
     "checks": "list what a diagnosis asks, and hold a check of your own against the contract",
+    "mutants": "list the planted faults that checks have to see",
     "target": "plan the next data from the failures",
     "study": "run a study and write its page: what an executor costs, what selects a checkpoint",
     "audit": "run every check against every planted fault",

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from simgap import causes
+from simgap.causes import Cause, Family
 from simgap.conventions import ActionSpec, Reference
+from simgap.mutants.base import Seam, Strength
 from simgap.policies.execution import ExecutorSpec, Mode
 from simgap.policies.executors import EnsembleExecutor, ExecutedAction, Executor
 
@@ -175,3 +178,40 @@ EXECUTION_BUGS: Mapping[str, ExecutionBug] = {
     "averaged_grippers": ExecutionBug(build=_mean_of_grippers, fault="gripper", modes=(Mode.ENSEMBLE,)),
 }
 """Name -> bug."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorMutant:
+    """One of the bugs as a mutant; it is there or it is not."""
+
+    id: str
+    what: str
+    bug: ExecutionBug
+    strength: Strength = Strength(full=1.0, unit="the bug")
+    family: Family = Family.EXECUTION
+    seam: Seam = Seam.EXECUTOR
+    breaks: str = "the executor does with chunks what its text says"
+    expected: Cause = causes.EXECUTION
+    found_by: str = "chunk_ages"
+
+    def apply(
+        self, target: tuple[ExecutorSpec, ActionSpec, int], strength: float, rng: np.random.Generator
+    ) -> Executor:
+        """Return the executor that a spec would make, with the bug unless ``strength`` is 0."""
+        spec, action_spec, chunk = target
+        return self.bug.build(*target) if self.strength.of(strength) else spec.build(action_spec, chunk)
+
+
+_WHAT = {
+    "queue_never_reset": "a queue of actions outlives its episode",
+    "forgotten_reset": "the executor is reset for the first episode only",
+    "reversed_weights": "an ensemble weighs the newest chunk least",
+    "first_entry_only": "the first entry of a chunk is sent at every step",
+    "stale_index": "chunks are read one entry early",
+    "stale_observation": "each chunk is that of the observation before",
+    "averaged_deltas": "an ensemble averages differences against different starts",
+    "averaged_grippers": "an ensemble averages open with closed",
+}
+MUTANTS: tuple[ExecutorMutant, ...] = tuple(
+    ExecutorMutant(id=name, what=_WHAT[name], bug=bug) for name, bug in EXECUTION_BUGS.items()
+)

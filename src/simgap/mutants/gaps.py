@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from simgap import causes
-from simgap.causes import Cause
+from simgap.causes import Cause, Family
 from simgap.conventions import SO101_JOINTS
 from simgap.envs.base import TaskEnv
 from simgap.errors import UsageError, did_you_mean
+from simgap.mutants.base import Seam, Strength
 from simgap.provenance import canonical_json, child_rng
 
 
@@ -271,3 +272,61 @@ GAPS: Mapping[str, GapKind] = {
     )
 }
 """By the id of the cause, in the order in which a seed draws from them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GapMutant:
+    """A kind of gap as a mutant of the robot: what a sealed surrogate hides."""
+
+    id: str
+    what: str
+    kind: GapKind
+    found_by: str
+    breaks: str
+    strength: Strength = Strength(full=1.0, unit="of the gap that a seed draws")
+    seam: Seam = Seam.ROBOT
+
+    @property
+    def family(self) -> Family:
+        """Family of the cause."""
+        assert self.kind.cause.family is not None
+        return self.kind.cause.family
+
+    @property
+    def expected(self) -> Cause:
+        """The cause that is this gap."""
+        return self.kind.cause
+
+    def apply(self, target: TaskEnv, strength: float, rng: np.random.Generator) -> Gap:
+        """Return the gap of a surrogate that stands for an env, drawn and then taken back towards nothing.
+
+        Raises:
+            UsageError: the env cannot have this kind.
+        """
+        require_possible(self.kind.cause, target)
+        share, drawn = self.strength.of(strength), self.kind.draw(rng, target)
+        known, usual = target.factor_space.factors, target.presets["nominal"].ranges
+        return replace(
+            drawn,
+            factors={n: known[n].nominal + share * (v - known[n].nominal) for n, v in drawn.factors.items()},
+            multiplier=1.0 + share * (drawn.multiplier - 1.0),
+            placements={
+                n: (a + share * (low - a), b + share * (high - b))
+                for n, (low, high) in drawn.placements.items()
+                for a, b in [usual.get(n, (known[n].nominal, known[n].nominal))]
+            },
+        )
+
+
+_GAP_MUTANTS = (
+    (causes.ACTION_SIGN, "a joint turns the other way round", "logged_actions", "commands mean on the robot what they mean in training"),
+    (causes.ACTION_SCALE, "a joint moves more or less than it is told", "logged_actions", "commands mean on the robot what they mean in training"),
+    (causes.CAMERA_SHIFT, "a camera has moved and turned", "cameras", "renderer"),
+    (causes.LIGHT_COLOUR, "light and colours are others", "cameras", "renderer"),
+    (causes.ACTION_LATENCY, "commands take effect late", "delay_and_stiffness", "clock"),
+    (causes.NARROW_DATA, "objects lie where the training set did not reach", "training_area", "factor ranges"),
+)  # fmt: skip
+MUTANTS: tuple[GapMutant, ...] = tuple(
+    GapMutant(id=f"gap_{cause.id}", what=what, kind=GAPS[cause.id], found_by=found_by, breaks=breaks)
+    for cause, what, found_by, breaks in _GAP_MUTANTS
+)
