@@ -16,6 +16,8 @@ from simgap.errors import DataError, SimgapError
 from simgap.ledger import Grade, Ledger, attest
 from simgap.ledger.rows import row_hash
 from simgap.provenance import canonical_json
+from simgap.trials.rows import TrialRow
+from simgap.types import Outcome
 from trial_logs import PERSON, REAL_STAMP, SURROGATE_STAMP, edit_json, outcomes, real_log, restamp, write_log
 
 NOON = datetime(2026, 5, 2, 12, tzinfo=UTC)
@@ -53,6 +55,34 @@ def test_trials_on_hardware_that_somebody_stands_for_reach_hardware(ledger: Ledg
     assert ledger.append_claim("it works on the bench", supporting=[row.id]).grade is Grade.HARDWARE
     assert ledger.append("evidence", row.payload, "real", key="again").payload == row.payload
     assert ledger.verify() == 3
+
+
+def _row(outcome: Outcome, episode: int | None = None) -> TrialRow:
+    return TrialRow(
+        index=10,
+        episode=episode,
+        seed=None,
+        condition_id="spot 10",
+        placements={},
+        began="2026-05-01T10:00:00+00:00",
+        judge="operator",
+        outcome=outcome,
+    )
+
+
+def test_a_trial_that_broke_before_its_first_frame_is_among_the_voids_of_the_row(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    log = real_log(tmp_path / "bench", successes=9, n=10)
+    _row(Outcome.void("the gripper does not open")).write(log)
+    row = ledger.append_trials(log)
+    assert (row.payload["n"], row.payload["voids"]) == (10, {"the gripper does not open": 1})
+
+
+def _success_without_an_episode(ledger: Ledger, tmp: Path) -> int:
+    log = real_log(tmp / "log", 6, 6)
+    _row(Outcome.success()).write(log)
+    return ledger.append_trials(log).id
 
 
 def _typed(**changes: Any) -> Way:
@@ -167,6 +197,7 @@ WAYS: dict[str, Way] = {
     "a log that is gone": _no_folder,
     "a dataset of demonstrations": _a_dataset,
     "a log of voids": _all_void,
+    "a success that no episode shows": _success_without_an_episode,
     "a log without our stamp file": _foreign,
     "a log with other outcomes put in": _edited_outcomes,
 }

@@ -128,6 +128,7 @@ def read_real_log(log: Path, today: datetime.date | None = None) -> Json:
     # pyarrow and scipy, which a ledger without real rows does not need
     from simgap.episodes.reader import open_dataset, outcome_of
     from simgap.statistics import tally
+    from simgap.trials.rows import set_aside
 
     dataset = open_dataset(log)
     if not dataset.is_ours:
@@ -145,7 +146,7 @@ def read_real_log(log: Path, today: datetime.date | None = None) -> Json:
             f"{log} holds episodes without an outcome ({unjudged[:5]}); every trial is a success, a failure"
             " or a void"
         )
-    counts = tally(outcome_of(entry) for entry in dataset.entries)
+    counts = tally([*(outcome_of(entry) for entry in dataset.entries), *set_aside(log)])
     if counts.n < 1:
         raise DataError(
             f"{log} holds no trial that counts ({sum(counts.voids.values())} voids); run at least one"

@@ -64,13 +64,23 @@ def read_rows(log: Path) -> dict[int, TrialRow]:
     return {row.index: row for row in rows}
 
 
+def set_aside(log: Path) -> list[Outcome]:
+    """Return the outcomes of the trials that broke before their first action: voids that no episode tells of."""
+    return [row.outcome for row in read_rows(log).values() if row.episode is None]
+
+
 def _read(path: Path) -> TrialRow:
     said = read_sealed(path, remedy="delete it, and the trial is run again")
     try:
         outcome = said.pop("outcome")
         ended = Outcome(OutcomeKind(outcome["kind"]), str(outcome["detail"]), str(outcome["reason"]))
-        return TrialRow(**said, outcome=ended)
+        row = TrialRow(**said, outcome=ended)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{path} is no row of a trial ({error}); delete it, and the trial is run again"
         ) from error
+    if row.episode is None and not row.outcome.is_void:
+        raise DataError(
+            f"{path} says {row.outcome} of a trial without an episode; a trial that nobody can see is void"
+        )
+    return row
