@@ -68,7 +68,12 @@ def test_out_of_policy_describe_is_where_the_file_goes(
 
 @pytest.mark.parametrize(
     ("file", "says"),
-    [("card.json", "is a checkpoint"), ("screen.json", "is a screen"), ("resume.pt", "has not finished")],
+    [
+        ("card.json", "is a checkpoint"),
+        ("screen.json", "is a screen"),
+        ("resume.pt", "has not finished"),
+        ("trials.json", "holds the trials of"),
+    ],
 )
 def test_a_folder_of_ours_is_not_read_as_somebody_elses(
     file: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 from simgap.episodes.formats.recognise import format_of
 from simgap.episodes.write.finish import SIMGAP_JSON
 from simgap.errors import DataError
-from simgap.ledger.heads import RUN_FILE
+from simgap.ledger.heads import RUN_FILE, TRIALS_FILE
 from simgap.policies.bridges.describe import is_lerobot_folder
 from simgap.policies.bridges.policy_file import is_policy_file
 from simgap.policies.checkpoint import CARD
@@ -18,7 +18,7 @@ from simgap.wording import number_of
 
 READERS = "diagnose, target and report read a run of `simgap demo`"
 _MOST_FOLDERS = 1000
-_OURS = (CARD, RESUME_FILE, RUN_FILE, "screen.json", "race.png", "ledger.db")
+_OURS = (CARD, RESUME_FILE, RUN_FILE, TRIALS_FILE, "screen.json", "race.png", "ledger.db")
 """Files by which a folder of ours is known that holds no dataset."""
 
 
@@ -60,6 +60,8 @@ def _said(folder: Path, run_file: str) -> str | None:
     names = {path.name for path in islice(folder.iterdir(), _MOST_FOLDERS)}
     if "spec.json" in names and "ledger.db" in names:
         return "is a run that has not finished: the same `simgap demo` command goes on with it"
+    if TRIALS_FILE in names:
+        return f"holds the trials of `simgap trial`: `simgap ledger show {folder}` lists what they say"
     if CARD in names:
         return (
             f"is a checkpoint: `simgap screen {folder}` judges it in sim, `simgap trial {folder}` on a"
