@@ -18,7 +18,7 @@ from simgap.conventions import ActionSpec, Dimension, StateSpec, Unit
 from simgap.episodes.reader import open_dataset
 from simgap.episodes.spec import DatasetSpec
 from simgap.episodes.write.store import EpisodeWriter
-from simgap.errors import DataError, PolicyFault, TrialFault, UsageError
+from simgap.errors import DataError, MachineError, PolicyFault, TrialFault, UsageError
 from simgap.provenance import Stamp
 from simgap.robots.base import AppliedAction, InitialCondition, RobotObservation
 from simgap.robots.guard import Guard
@@ -95,6 +95,7 @@ FRAME = np.zeros((8, 8, 3), np.uint8)
         ({"frame_age_s": {"top": 0.3}}, r"top camera froze: its frame is 0\.30 s old, 0\.25 s is allowed"),
         ({"frame_age_s": {"top": -0.1}}, "check its clock"),
         ({"frame_age_s": {}}, "age of the top camera"),
+        ({"frame_age_s": None}, "for frame_age_s"),
         ({"images": {}}, "frame of the top camera"),
         ({"images": {"top": FRAME[:4]}}, r"expected uint8 \[8, 8, 3\]"),
         ({"images": {"top": FRAME.astype(np.float32)}}, "expected uint8"),
@@ -202,6 +203,31 @@ def test_a_robot_is_stopped_whatever_ends_the_trial(error: type[BaseException]) 
 
 
 # Outcomes
+
+
+def test_a_cable_that_comes_loose_makes_a_void_that_keeps_what_was_seen() -> None:
+    def loose() -> None:
+        if len(robot.sent) == 2:
+            raise ConnectionError("port /dev/ttyACM0 is gone")
+
+    robot = OneJoint(act=loose)
+    outcome, episode = run_replay(robot, np.zeros((5, 1), np.float32), START, task="t")
+    assert outcome.is_void
+    assert (
+        "sending a command, the robot's driver failed: ConnectionError: port /dev/ttyACM0" in outcome.detail
+    )
+    assert len(episode or ()) == 2
+    assert robot.stops == 1
+
+
+def test_a_robot_that_cannot_be_stopped_ends_everything_with_one_line() -> None:
+    def gone() -> None:
+        raise OSError("port is gone")
+
+    robot = OneJoint()
+    robot.stop = gone  # type: ignore[method-assign]
+    with pytest.raises(MachineError, match=r"cannot be stopped \(port is gone\): switch it off"):
+        run_replay(robot, np.zeros((2, 1), np.float32), START, task="t")
 
 
 def test_a_reset_that_fails_makes_a_void() -> None:

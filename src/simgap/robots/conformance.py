@@ -322,7 +322,7 @@ def _again(ref: RobotRef, robot: Robot) -> str:
 
 def _see(robot: Robot) -> RobotObservation:
     said = robot.observe()
-    return Contract.of(robot).seen(said.images, said.state, dict(said.frame_age_s), said.time_s)
+    return Contract.of(robot).seen(said.images, said.state, said.frame_age_s, said.time_s)
 
 
 def _hold_command(robot: Robot, seen: RobotObservation) -> NDArray[np.float32]:

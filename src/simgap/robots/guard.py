@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simgap.errors import TrialFault
+from simgap.errors import MachineError, TrialFault
 from simgap.robots.base import AppliedAction, InitialCondition, Robot, RobotObservation
 from simgap.robots.readings import STALE_S, Contract
 from simgap.types import Outcome
@@ -54,9 +55,17 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the robot: after the last command as after an error or Ctrl-C."""
+        """Stop the robot: after the last command as after an error or Ctrl-C.
+
+        Raises:
+            MachineError: it cannot be stopped, which ends the whole set.
+        """
         try:
             self._robot.stop()
+        except OSError as failed:
+            raise MachineError(
+                f"the robot cannot be stopped ({failed}): switch it off, then repair it"
+            ) from failed
         finally:
             if self._watchdog is not None:
                 self._watchdog.close()
@@ -73,7 +82,8 @@ class Guard:
             TrialFault: it could not be brought about.
         """
         self._clock_s = 0.0
-        measured = self._robot.reset(condition)
+        with _driver("setting it up"):
+            measured = self._robot.reset(condition)
         return replace(measured, seed=condition.seed, id=condition.id)
 
     def observe(self) -> RobotObservation:
@@ -83,8 +93,9 @@ class Guard:
             TrialFault: a reading is stale, missing or not what a robot can say.
         """
         self._require_commanded()
-        said = self._robot.observe()
-        seen = self._contract.seen(said.images, said.state, dict(said.frame_age_s), said.time_s)
+        with _driver("reading its sensors"):
+            said = self._robot.observe()
+        seen = self._contract.seen(said.images, said.state, said.frame_age_s, said.time_s)
         self._require_onward(seen.time_s)
         return seen
 
@@ -99,7 +110,8 @@ class Guard:
         self._require_commanded()
         if self._watchdog is not None:
             self._watchdog.feed()
-        said = self._robot.act(action)
+        with _driver("sending a command"):
+            said = self._robot.act(action)
         if self._watchdog is not None:
             self._watchdog.feed()
         self._require_commanded()
@@ -111,7 +123,8 @@ class Guard:
 
     def verdict(self) -> Outcome | None:
         """Return the judge's outcome once the trial is over."""
-        return self._robot.verdict()
+        with _driver("asking its judge"):
+            return self._robot.verdict()
 
     def stop(self) -> None:
         """Stand still now, and watch for commands no longer."""
@@ -129,6 +142,19 @@ class Guard:
                 f"the robot's clock went back from {self._clock_s:g} s to {time_s:g} s within a trial"
             )
         self._clock_s = time_s
+
+
+@contextmanager
+def _driver(doing: str) -> Iterator[None]:
+    """Take what a driver raises when a cable or a port fails for what it is: a trial that broke.
+
+    Raises:
+        TrialFault: names what was being done.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise TrialFault(f"{doing}, the robot's driver failed: {type(error).__name__}: {error}") from error
 
 
 class Watchdog:

@@ -202,7 +202,7 @@ def _number(what: str, value: Any) -> float:
 
 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise TrialFault(f"the robot says {value!r:.60} for {name}; expected names with numbers")
     return value
 
