@@ -34,6 +34,7 @@ NOT_VERBS = {
         "runs",
         "wrote",
         "keeps",
+        "import",
         "knows",
         "shows",
         "and",
