@@ -146,7 +146,7 @@ def test_a_package_that_lies_in_the_folder_at_hand_was_not_installed(tmp_path: P
     ("edit", "breach"),
     [
         ('id: str = "late_hours"->id: str = "Late hours!"', "the id is"),
-        ('id: str = "late_hours"->id: str = "cameras"', "two checks have the id"),
+        ('id: str = "late_hours"->id: str = "cameras"', "another check is called"),
         ("at night?->at night", "the question is"),
         ("(TIRED,)->()", "can_name is empty"),
         ('remedy="Rest."->remedy=""', "no remedy"),

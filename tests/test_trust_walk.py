@@ -86,6 +86,8 @@ WALKS: dict[str, list[Any]] = {
     "trial PATH": [X, "-n", "1", "--workers", "0", "--out", OUT],
     "trial --replay": ["--replay", X, "-n", "1", "--workers", "0", "--out", OUT],
     "diagnose PATH": [X],
+    "numbers agree PATH": [X],
+    "numbers combine PATH": [X],
     "checks check --run": ["simgap.checks.evaluation.counts_and_seeds:CountsAndSeeds", "--run", X],
     "target PATH": [X],
     "report PATH": [X, "--out", OUT],
@@ -412,7 +414,13 @@ READ: dict[str, tuple[str, ...]] = {
     ),
     "trial --replay": ("ours", "recorded in sim"),
     "study selection PATH": ("v30", "ours", "tub", "recorded in sim"),
-    **dict.fromkeys(("diagnose PATH", "target PATH", "report PATH"), ("run",)),
+    **dict.fromkeys(("diagnose PATH", "target PATH", "report PATH", "checks check --run"), ("run",)),
+    **dict.fromkeys(
+        ("numbers agree PATH", "numbers combine PATH"), ()
+    ),  # tables of their own: columns of numbers
+    "policy check PATH": POLICIES,
+    "policy check --data": ("ours", "recorded in sim"),
+    "policy check --live": ("ours", "recorded in sim"),
     **dict.fromkeys(("ledger verify PATH", "ledger show PATH", "ledger export PATH"), ("ledger", "run")),
 }
 """Of which kinds each place opens a file, at least: a walk that stops before that proves nothing."""

@@ -25,7 +25,8 @@ def all_checks(named: Sequence[str] = (), folder: Path | None = None) -> tuple[C
     Raises:
         UsageError: one cannot be imported, is no check, or has the id of another.
     """
-    found = [*_built_in(), *_installed(), *(_named(text, folder or Path.cwd()) for text in named)]
+    found = [*_built_in(), *_installed()]
+    found += [check for text in named if (check := named_check(text, folder)) not in found]
     ids = [check.id for check in found]
     twice = sorted({i for i in ids if ids.count(i) > 1})
     if twice:
@@ -59,8 +60,13 @@ def _installed() -> list[Check]:
     return [_checked(made, text) for text, made in installed(GROUP)]
 
 
-def _named(text: str, folder: Path) -> Check:
-    return _checked(load(maker_at(text, folder)), text)
+def named_check(text: str, folder: Path | None = None) -> Check:
+    """Return the check that a command names as ``module:name``; it is imported and run.
+
+    Raises:
+        UsageError: it cannot be imported, or is no check.
+    """
+    return _checked(load(maker_at(text, folder or Path.cwd())), text)
 
 
 def _checked(made: object, text: str) -> Check:

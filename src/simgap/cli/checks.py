@@ -83,10 +83,10 @@ def markdown(checks: Sequence[Check]) -> str:
 
 def _hold(args: argparse.Namespace) -> int:
     from simgap.checks.conformance import conformance
-    from simgap.checks.registry import all_checks
+    from simgap.checks.registry import all_checks, named_check
 
-    known = all_checks()
-    check = next(c for c in all_checks([args.named]) if all(c is not k for k in known))
+    check = named_check(args.named)
+    known = [other for other in all_checks() if other != check]
     evidence = None
     if args.run_folder is not None:
         from simgap.loop.store import evidence_of, load_run
