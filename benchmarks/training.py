@@ -9,7 +9,9 @@ and masking.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +20,10 @@ from simgap.training import TrainSpec
 from simgap.training.batches import Batch
 from simgap.training.plan import make_plan
 from simgap.training.run import TrainingRun
-from simgap.training.synthetic import find_the_square
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from synthetic import find_the_square
 
 
 def main() -> None:

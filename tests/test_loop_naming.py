@@ -12,7 +12,7 @@ from simgap.diagnosis import Diagnosis
 from simgap.envs.arm.factors import ARM_FACTORS, ARM_PRESETS
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.loop.naming import broken_words, corrections, needs_data
-from simgap.loop.reporting import _among_others
+from simgap.loop.reporting import among_others
 from simgap.report.model import JointTrace
 from simgap.report.plots import trace_svg
 from simgap.report.words import shared_by
@@ -111,11 +111,11 @@ def test_of_several_broken_checks_it_is_said_which_may_follow_from_which() -> No
     told = Diagnosis(
         cause=causes.ACTION_SCALE, family=Family.REPLAY, sentence="", checks=(fine, first, later), remedy=""
     )
-    assert "This is the diagnosis" in _among_others(first, [first, later], told)
-    assert "plant" in _among_others(first, [first, later], told)
-    assert "May follow from the diagnosis (replay)" in _among_others(later, [first, later], told)
-    assert _among_others(fine, [first, later], told) == ""
-    assert _among_others(first, [first], told) == ""
+    assert "This is the diagnosis" in among_others(first, [first, later], told)
+    assert "plant" in among_others(first, [first, later], told)
+    assert "May follow from the diagnosis (replay)" in among_others(later, [first, later], told)
+    assert among_others(fine, [first, later], told) == ""
+    assert among_others(first, [first], told) == ""
 
 
 def test_a_joints_trace_draws_both_lines_within_its_box() -> None:

@@ -38,7 +38,7 @@ from simgap.checks.policy.behaviour import (
 from simgap.conventions import VectorSpec
 from simgap.envs.arm.pick import ArmPickEnv
 from simgap.findings import CheckResult, Verdict
-from simgap.training.synthetic import ACTION_SPEC
+from synthetic import ACTION_SPEC
 from test_data_check_planted import Recording, clean, edit_json, write
 
 Frame = NDArray[np.uint8]

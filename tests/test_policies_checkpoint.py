@@ -18,7 +18,7 @@ from simgap.policies import parse_executor
 from simgap.policies.checkpoint import Card, load_policy, read_card, require_matches, write_checkpoint
 from simgap.policies.cnn import CnnSpec, Pool
 from simgap.policies.normaliser import Normaliser, RangeMethod, RangeNormaliser, fit_range
-from simgap.training.synthetic import ACTION_SPEC, STATE_SPEC
+from synthetic import ACTION_SPEC, STATE_SPEC
 
 
 def make_card() -> Card:

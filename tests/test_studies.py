@@ -37,8 +37,8 @@ from simgap.studies.proxies import ProxyScores, critical_rows, held_out_episodes
 from simgap.studies.resampled import last_largest, resampled
 from simgap.studies.selection import Scored, analyse
 from simgap.training.spec import TrainSpec
-from simgap.training.synthetic import find_the_square
 from simgap.types import Outcome
+from synthetic import find_the_square
 
 # -- selection, on planted numbers
 

@@ -25,8 +25,8 @@ from simgap.training import TrainProgress, TrainSpec, train
 from simgap.training.batches import Batch, BatchSource, quotas, shifted
 from simgap.training.resume import LOG, append_log, read_resume
 from simgap.training.run import TrainingRun
-from simgap.training.synthetic import find_the_square
 from simgap.training.trainer import kept_folder, steps_of
+from synthetic import find_the_square
 
 TINY = TrainSpec(
     steps=12,

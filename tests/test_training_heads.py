@@ -29,8 +29,8 @@ from simgap.training.objectives import with_noise
 from simgap.training.plan import make_plan
 from simgap.training.plot import draw_loss
 from simgap.training.run import TrainingRun
-from simgap.training.synthetic import find_the_square
 from simgap.training.trackers import Tracker, TrackerName
+from synthetic import find_the_square
 
 TINY = TrainSpec(
     steps=6,

@@ -16,7 +16,7 @@ from simgap.errors import ConventionError, DataError, SimgapError, UsageError
 from simgap.policies.checkpoint import CARD, load_policy, read_card, require_env, require_matches
 from simgap.rollouts.engine import RolloutSpec, run_rollouts
 from simgap.training import TrainSpec, train
-from simgap.training.synthetic import ACTION_SPEC, STATE_SPEC, find_the_square
+from synthetic import ACTION_SPEC, STATE_SPEC, find_the_square
 
 TINY = TrainSpec(steps=2, batch=8, chunk=4, width=8, hidden=16, threads=1, log_every=1, shift_px=0)
 

@@ -64,6 +64,7 @@ WALKS: dict[str, list[Any]] = {
     "data stats --map": ["HDF5", "--map", X, "--out", OUT],
     "data split PATH": [X, "--parts", "a=0.5,b=0.5"],
     "data split --map": ["HDF5", "--map", X, "--parts", "a=0.5,b=0.5"],
+    "data compare PATH": [X, "DATA"],
     "data convert PATH": [X, *_CONVERT],
     "data convert --map": ["HDF5", "--map", X, *_CONVERT],
     "data convert --calibration": ["DATA", "--calibration", X, "--is", "*=ticks", "--to", "*=deg", *_CONVERT],
@@ -153,7 +154,7 @@ def test_every_option_of_text_that_might_name_a_file_was_thought_of() -> None:
     known = {
         "--gap", "--engine", "--factors", "--renderer", "--x", "--y", "--executor", "--executors", "--ray", "--map", "--image", "--rename", "--is", "--drop",
         "--to", "--order", "--camera", "--drop-camera", "--episodes", "--task", "--parts", "--size", "--cameras", "--domain", "--freeze", "--adapter-parts",
-        "--track", "--project", "--prompt-text", "--bugs", "--head", "--check", "--mutant",
+        "--track", "--project", "--prompt-text", "--bugs", "--head", "--check", "--mutant", "--rotation", "--form",
     }  # fmt: skip
     found = set()
     for verb in known_verbs():
@@ -418,6 +419,7 @@ READ: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("numbers agree PATH", "numbers combine PATH"), ()
     ),  # tables of their own: columns of numbers
+    "data compare PATH": ("v30", "ours", "tub", "recorded in sim"),
     "policy check PATH": POLICIES,
     "policy check --data": ("ours", "recorded in sim"),
     "policy check --live": ("ours", "recorded in sim"),

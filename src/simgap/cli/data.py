@@ -40,6 +40,8 @@ _ACTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the verb."""
+    from simgap.cli import _data_compare
+
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = {name: actions.add_parser(name, help=text, description=text) for name, text in _ACTIONS.items()}
     for name, action in add.items():
@@ -97,11 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("convert", "merge", "split"):
         add_workers(add[name])
+    _data_compare.add(actions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; 1 when something wrong was found and stays."""
-    from simgap.cli import _data_write
+    from simgap.cli import _data_compare, _data_write
 
     writing = {
         "convert": _data_write.convert,
@@ -109,7 +112,12 @@ def run(args: argparse.Namespace) -> int:
         "stats": _data_write.stats,
         "split": _data_write.split,
     }
-    actions: dict[str, Callable[[argparse.Namespace], int]] = {"info": _info, "check": _check, **writing}
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "info": _info,
+        "check": _check,
+        "compare": _data_compare.run,
+        **writing,
+    }
     return actions[args.action](args)
 
 
