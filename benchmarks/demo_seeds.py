@@ -69,7 +69,7 @@ def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
     if done.returncode not in (0, 1):
         raise SystemExit(f"seed {seed} ended with code {done.returncode}; its message is above")
     document = json.loads(done.stdout)
-    paired, screen = document["paired_difference"], document["turn_1"]["screens"][0]
+    paired, screen = document["paired_difference"], document["turns"][0]["screens"][0]
     interval = (
         "none"
         if paired is None
@@ -80,15 +80,15 @@ def run(seed: int, options: argparse.Namespace) -> dict[str, Any]:
         ", ".join(filter(None, (document["seal"]["gap"]["kind"], document["seal"]["gap"]["joint"]))),
         document["diagnosis"]["cause"],
         f"{screen['successes']}/{screen['n']}",
-        _rate(document["turn_1"]),
-        _rate(document["turn_2"]),
+        _rate(document["turns"][0]),
+        _rate(document["turns"][1] if len(document["turns"]) > 1 else None),
         interval,
         f"{(time.monotonic() - began) / 60:.1f}",
     ]
     return {
         "cells": cells,
         "agrees": bool(document["diagnosis_agrees"]),
-        "better": document["turn_2_is_better"],
+        "better": document["is_better"],
     }
 
 

@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 
 from canary import MAKER, Canary
 from simgap import causes
+from simgap.causes import Cause
 from simgap.cli import main
-from simgap.diagnosis import Diagnosis, diagnose
+from simgap.diagnosis import Diagnosis, decide, diagnose
 from simgap.envs import make_env
 from simgap.envs.factors import FactorRanges
 from simgap.episodes.fingerprint import content_fingerprint
 from simgap.episodes.reader import open_dataset
-from simgap.errors import DataError
+from simgap.errors import DataError, UsageError
+from simgap.findings import CheckResult, Family, Verdict
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.loop import TurnResult, TurnSpec, run_turns
+from simgap.loop.crank import set_aside
 from simgap.loop.recorded import require_recorded
 from simgap.loop.reporting import report_model
-from simgap.loop.results import compare
+from simgap.loop.results import Asked, compare
 from simgap.loop.spec import Progress, SilentReporter
 from simgap.loop.store import evidence_of, load_run
 from simgap.loop.turn import exit_code
@@ -44,6 +47,7 @@ from simgap.robots.surrogate_process import SurrogateWorld
 from simgap.rollouts.screen import screen
 from simgap.rollouts.traces import read_records, read_rows, write_records
 from simgap.statistics import ScreenVerdict, paired_difference
+from simgap.targeting import DataPlan
 from simgap.trials.batch import read_results
 from simgap.types import EvidenceKind, Outcome
 
@@ -188,20 +192,20 @@ def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_c
     at = {row.key: row.id for row in rows}
     order = [
         "seal",
-        "screen/turn 1",
-        "trials/turn 1, in use",
-        "trials/turn 1, training conditions",
-        "trials/replay",
-        "diagnosis",
-        "plan",
-        "trials/turn 2, in use",
+        "turn/1/screen/training conditions",
+        "turn/1/trials/in use",
+        "turn/1/trials/training conditions",
+        "turn/1/trials/replays",
+        "turn/1/diagnosis",
+        "turn/1/plan",
+        "turn/2/trials/in use",
     ]
-    order += ["trials/turn 2, in use", "comparison", "opened", "claim/sim"]
+    order += ["turn/2/trials/in use", "turn/2/comparison with turn 1", "opened", "turn/1/claim/sim"]
     assert [at[k] for k in order] == sorted(at[k] for k in order)
     by_key = {row.key: row for row in rows}
     assert by_key["opened"].payload["commitment_row"] == by_key["seal"].id
-    assert by_key["opened"].payload["finding_row"] == by_key["diagnosis"].id
-    assert OPENED[0] == by_key["diagnosis"].hash, (
+    assert by_key["opened"].payload["finding_row"] == by_key["turn/1/diagnosis"].id
+    assert OPENED[0] == by_key["turn/1/diagnosis"].hash, (
         "the seal opens against the finding that is already in the ledger"
     )
     assert rows[0].kind is RowKind.COMMITMENT
@@ -214,30 +218,29 @@ def test_the_ledger_holds_commitment_finding_and_opening_in_that_order_and_its_c
 def test_a_convention_plan_makes_no_data_and_tries_the_same_policy_on_the_same_conditions(
     result: TurnResult,
 ) -> None:
-    assert result.plan is not None
-    assert result.second is not None
+    assert result.turns[0].plan is not None
     assert result.paired is not None
-    assert result.plan.kind == "convention"
-    assert (result.second.checkpoint, result.second.datasets) == (
-        result.first.checkpoint,
-        result.first.datasets,
+    assert result.turns[0].plan.kind == "convention"
+    assert (result.turns[1].checkpoint, result.turns[1].datasets) == (
+        result.turns[0].checkpoint,
+        result.turns[0].datasets,
     )
-    assert [r.seed for r in result.second.results] == [r.seed for r in result.first.results]
+    assert [r.seed for r in result.turns[1].results] == [r.seed for r in result.turns[0].results]
     assert result.paired.counts.n + result.paired.counts.dropped == SPEC.in_use_trials
-    assert result.second.in_use is not None
-    stamp = open_dataset(result.second.in_use).spec.stamp.fields
-    assert stamp["plan"]["commands"] == result.plan.multipliers
+    assert result.turns[1].in_use is not None
+    stamp = open_dataset(result.turns[1].in_use).spec.stamp.fields
+    assert stamp["plan"]["commands"] == result.turns[0].plan.multipliers
 
 
 def test_the_seeds_of_training_screen_trials_and_conditions_are_disjoint(result: TurnResult) -> None:
-    assert result.first.in_use is not None
-    assert result.first.conditions is not None
-    training = open_dataset(result.first.datasets[0])
+    assert result.turns[0].in_use is not None
+    assert result.turns[0].conditions is not None
+    training = open_dataset(result.turns[0].datasets[0])
     sets = [
         {training.episode(i, images=False).seed for i in range(SPEC.episodes)},
-        set(result.first.screens[0][1].outcomes),
-        {r.seed for r in read_results(open_dataset(result.first.in_use))},
-        {r.seed for r in read_results(open_dataset(result.first.conditions))},
+        set(result.turns[0].screens[0][1].outcomes),
+        {r.seed for r in read_results(open_dataset(result.turns[0].in_use))},
+        {r.seed for r in read_results(open_dataset(result.turns[0].conditions))},
     ]
     assert [len(s) for s in sets] == [
         SPEC.episodes,
@@ -246,8 +249,8 @@ def test_the_seeds_of_training_screen_trials_and_conditions_are_disjoint(result:
         SPEC.condition_trials,
     ]
     assert len(set.union(*sets)) == sum(map(len, sets))
-    assert result.replays is not None
-    assert {r.seed for r in read_results(open_dataset(result.replays))} < sets[0], (
+    assert result.turns[0].replays is not None
+    assert {r.seed for r in read_results(open_dataset(result.turns[0].replays))} < sets[0], (
         "a replay starts where its episode started"
     )
 
@@ -260,15 +263,15 @@ def test_a_run_called_again_gives_the_same_results_and_writes_no_row_and_no_file
     assert rows_of(result.folder) == rows
     assert files_of(result.folder, cache) == files
     assert same(again.diagnosis, result.diagnosis)
-    assert (again.plan, again.paired, again.gap, again.seal) == (
-        result.plan,
+    assert (again.turns[0].plan, again.paired, again.gap, again.seal) == (
+        result.turns[0].plan,
         result.paired,
         result.gap,
         result.seal,
     )
-    assert (again.first.results, again.second and again.second.results) == (
-        result.first.results,
-        result.second and result.second.results,
+    assert (again.turns[0].results, again.turns[1].results) == (
+        result.turns[0].results,
+        result.turns[1].results,
     )
 
 
@@ -300,15 +303,15 @@ def test_a_folder_of_another_spec_is_refused_before_anything_is_touched(
 def test_a_run_is_read_back_as_it_was_saved(result: TurnResult) -> None:
     read = load_run(result.folder)
     for field in dataclasses.fields(TurnResult):
-        if field.name not in ("first", "second", "ranges", "diagnosis"):
+        if field.name not in ("turns", "ranges"):
             assert getattr(read, field.name) == getattr(result, field.name), field.name
     assert same(read.diagnosis, result.diagnosis)
     assert read.ranges.to_json() == result.ranges.to_json()
-    assert (read.first.results, read.second and read.second.results) == (
-        result.first.results,
-        result.second and result.second.results,
+    assert (read.turns[0].results, read.turns[1].results) == (
+        result.turns[0].results,
+        result.turns[1].results,
     )
-    assert compare(read.first, read.second) == result.paired
+    assert compare(read.turns[0], read.turns[1]) == result.paired
 
 
 def test_a_saved_run_can_be_diagnosed_again_to_the_same_words(result: TurnResult) -> None:
@@ -319,9 +322,9 @@ def test_a_folder_without_a_run_and_an_unknown_schema_are_refused(tmp_path: Path
     with pytest.raises(DataError, match="no finished run"):
         load_run(tmp_path)
     (tmp_path / "run.json").write_text('{"schema": 99}')
-    with pytest.raises(DataError, match="schema 99, expected 1"):
+    with pytest.raises(DataError, match=r"schema 99, expected 2.*run the demo again"):
         load_run(tmp_path)
-    (tmp_path / "run.json").write_text('{"schema": 1}')
+    (tmp_path / "run.json").write_text('{"schema": 2}')
     with pytest.raises(DataError, match=r"ledger.db is missing"):
         load_run(tmp_path)
     assert not (tmp_path / "ledger.db").exists()
@@ -343,32 +346,32 @@ def test_the_report_renders_under_the_surrogate_banner(result: TurnResult, tmp_p
 VERBS = ("report", "diagnose", "target")
 """They read a run in one way; each edit is tried on one of them."""
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "diagnosis is not the one": lambda run: run["diagnosis"].update(cause="camera_shift"),
-    "diagnosis is not": lambda run: run["diagnosis"]["checks"][0].update(verdict="broken"),
-    "diagnosis is": lambda run: run.update(diagnosis=None),
+    "diagnosis is not the one": lambda run: run["turns"][0]["diagnosis"].update(cause="camera_shift"),
+    "diagnosis is not": lambda run: run["turns"][0]["diagnosis"]["checks"][0].update(verdict="broken"),
+    "diagnosis is": lambda run: run["turns"][0].update(diagnosis=None),
     "opened gap is not the one": lambda run: run["gap"].update(kind="none"),
     "opened gap is not": lambda run: run.update(gap=None),
-    "data plan is not the one": lambda run: run["plan"].update(sentence="all is well"),
-    "data plan is not": lambda run: run.update(plan=None),
+    "data plan is not the one": lambda run: run["turns"][0]["plan"].update(sentence="all is well"),
+    "data plan is not": lambda run: run["turns"][0].update(plan=None),
     "seal is not the one": lambda run: run.update(seal="0" * 64),
     "spec is not the one": lambda run: run["spec"].update(seed=4),
     "ranges is not the one": lambda run: run["ranges"].update(name="easy"),
-    "second turn is not the one": lambda run: run.update(second=None),
-    "is not the log": lambda run: run["first"].update(in_use=run["first"]["conditions"]),
-    "not the log that": lambda run: run["second"].update(in_use=run["first"]["in_use"]),
-    "the log that the ledger": lambda run: run.update(replays=run["first"]["in_use"]),
-    "names no log of it": lambda run: run["first"].update(conditions=None),
-    "names no log": lambda run: run.update(replays=None),
-    "other screens of turn 1": lambda run: run["first"]["screens"][0].__setitem__(0, "everything at once"),
-    "other screens of turn 2": lambda run: run["second"].update(screens=[]),
-    "names the executor 'latest'": lambda run: run["first"].update(executor="latest"),
-    "other training sets of turn 1": lambda run: run["first"].update(datasets=[]),
+    "it has 1 turn, its ledger counted 2": lambda run: run["turns"].pop(),
+    "is not the log": lambda run: run["turns"][0].update(in_use=run["turns"][0]["conditions"]),
+    "not the log that": lambda run: run["turns"][1].update(in_use=run["turns"][0]["in_use"]),
+    "the log that the ledger": lambda run: run["turns"][0].update(replays=run["turns"][0]["in_use"]),
+    "names no log of it": lambda run: run["turns"][0].update(conditions=None),
+    "names no log": lambda run: run["turns"][0].update(replays=None),
+    "other screens of turn 1": lambda run: run["turns"][0]["screens"][0].__setitem__(0, "everything at once"),
+    "other screens of turn 2": lambda run: run["turns"][1].update(screens=[]),
+    "names the executor 'latest'": lambda run: run["turns"][0].update(executor="latest"),
+    "other training sets of turn 1": lambda run: run["turns"][0].update(datasets=[]),
     "run.json keeps another head": lambda run: run.update(ledger_head="3:" + "ab" * 32),
     "holds no ledger_head": lambda run: run.pop("ledger_head"),
     "no head of a ledger": lambda run: run.update(ledger_head=[3]),
-    "cannot be read": lambda run: run.update(first={"number": 1}),
-    "cannot be": lambda run: run.update(second=7),
-    "can": lambda run: run.pop("replays"),
+    "cannot be read": lambda run: run["turns"][1].pop("checkpoint"),
+    "cannot be": lambda run: run["turns"].__setitem__(1, 7),
+    "can": lambda run: run.pop("turns"),
 }
 """What is said -> an edit of run.json that would change the page."""
 
@@ -381,6 +384,7 @@ def test_no_verb_reads_a_run_whose_run_json_says_other_things_than_its_ledger(
     EDITS[said](run)
     (tmp_path / "run.json").write_text(json.dumps(run))
     shutil.copy(result.folder / "ledger.db", tmp_path)
+    (tmp_path / "turn").symlink_to(result.folder / "turn")
     assert main([VERBS[list(EDITS).index(said) % 3], str(tmp_path)]) == 3
     error = capsys.readouterr().err
     assert said in error
@@ -396,40 +400,50 @@ FORGERIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "spec with a field too many": ("seal", lambda row: row["spec"].update(more=1)),
     "ranges of text": ("seal", lambda row: row["ranges"].update(ranges="wide")),
     "seal of a number": ("seal", lambda row: row.update(seal_sha256=5)),
-    "no sentence": ("diagnosis", lambda row: row.pop("sentence")),
-    "a sentence that is a list": ("diagnosis", lambda row: row.update(sentence=["a"])),
-    "an unknown cause": ("diagnosis", lambda row: row.update(cause="magic")),
-    "a cause that is a list": ("diagnosis", lambda row: row.update(cause=[])),
-    "no parameters": ("diagnosis", lambda row: row.update(parameters={})),
-    "parameters that are a list": ("diagnosis", lambda row: row.update(parameters=[])),
-    "parameters that are text": ("diagnosis", lambda row: row["parameters"].update(broken="elbow")),
-    "numbers that are text": ("diagnosis", lambda row: row["parameters"].update(fitted={"light": "much"})),
-    "factors that no env has": ("diagnosis", lambda row: row["parameters"].update(fitted={"magic": 1.0})),
-    "checks that are a number": ("diagnosis", lambda row: row.update(checks=7)),
-    "a check that is a number": ("diagnosis", lambda row: row["checks"].append(7)),
-    "a check of text values": ("diagnosis", lambda row: row["checks"][0].update(value="much", threshold=[])),
-    "a check with a field too many": ("diagnosis", lambda row: row["checks"][0].update(more=1)),
-    "a check without a verdict": ("diagnosis", lambda row: row["checks"][0].pop("verdict")),
-    "a plan of nothing": ("plan", lambda row: row.clear()),
-    "a plan of unknown factors": ("plan", lambda row: row.update(changes={"magic": [0, 1]})),
-    "a plan of half a range": ("plan", lambda row: row.update(changes={"light_intensity": [0]})),
-    "a screen without a label": ("screen/turn 1", lambda row: row.clear()),
-    "trials without a log": ("trials/turn 1, in use", lambda row: row.pop("log")),
-    "trials of an odd log": ("trials/turn 1, in use", lambda row: row.update(log={"a": 1})),
+    "no sentence": ("turn/1/diagnosis", lambda row: row.pop("sentence")),
+    "a sentence that is a list": ("turn/1/diagnosis", lambda row: row.update(sentence=["a"])),
+    "an unknown cause": ("turn/1/diagnosis", lambda row: row.update(cause="magic")),
+    "a cause that is a list": ("turn/1/diagnosis", lambda row: row.update(cause=[])),
+    "no parameters": ("turn/1/diagnosis", lambda row: row.update(parameters={})),
+    "parameters that are a list": ("turn/1/diagnosis", lambda row: row.update(parameters=[])),
+    "parameters that are text": ("turn/1/diagnosis", lambda row: row["parameters"].update(broken="elbow")),
+    "numbers that are text": (
+        "turn/1/diagnosis",
+        lambda row: row["parameters"].update(fitted={"light": "much"}),
+    ),
+    "factors that no env has": (
+        "turn/1/diagnosis",
+        lambda row: row["parameters"].update(fitted={"magic": 1.0}),
+    ),
+    "checks that are a number": ("turn/1/diagnosis", lambda row: row.update(checks=7)),
+    "a check that is a number": ("turn/1/diagnosis", lambda row: row["checks"].append(7)),
+    "a check of text values": (
+        "turn/1/diagnosis",
+        lambda row: row["checks"][0].update(value="much", threshold=[]),
+    ),
+    "a check with a field too many": ("turn/1/diagnosis", lambda row: row["checks"][0].update(more=1)),
+    "a check without a verdict": ("turn/1/diagnosis", lambda row: row["checks"][0].pop("verdict")),
+    "a plan of nothing": ("turn/1/plan", lambda row: row.clear()),
+    "a plan of unknown factors": ("turn/1/plan", lambda row: row.update(changes={"magic": [0, 1]})),
+    "a plan of half a range": ("turn/1/plan", lambda row: row.update(changes={"light_intensity": [0]})),
+    "a screen without a label": ("turn/1/screen/training conditions", lambda row: row.clear()),
+    "trials without a log": ("turn/1/trials/in use", lambda row: row.pop("log")),
+    "trials of an odd log": ("turn/1/trials/in use", lambda row: row.update(log={"a": 1})),
 }
 """What -> the row of the ledger, and what it says instead; all files of the folder agree."""
 
 
 def forge(result: TurnResult, folder: Path, key: str, change: Callable[[dict[str, Any]], object]) -> None:
     """Write a run of which one row says something else, and all files agree."""
+    (folder / "turn").symlink_to(result.folder / "turn")
     run = json.loads((result.folder / "run.json").read_text())
     with Ledger(folder / "ledger.db") as ledger:
         for row in rows_of(result.folder):
             payload = json.loads(canonical_json(row.payload))
             if row.key == key:
                 change(payload)
-                copy = {"diagnosis": "diagnosis", "plan": "plan"}.get(key)
-                run |= {copy: payload} if copy else {}
+                copy = key.removeprefix("turn/1/")
+                run["turns"][0] |= {copy: payload} if copy in ("diagnosis", "plan") else {}
             if row.kind is not RowKind.SEAL_OPENED:  # it would no longer fit its commitment
                 ledger.append(row.kind, payload, row.evidence, key=row.key)
         run |= {"ledger_head": ledger.head_text, "gap": None}
@@ -452,29 +466,29 @@ def attacked(result: TurnResult, folder: Path, *, where: str) -> None:
 
     def copied(path: str) -> Path:
         there = folder / content_hash(path)[:8]
-        return there if there.exists() else Path(shutil.copytree(path, there))
+        return there if there.exists() else Path(shutil.copytree(result.folder / path, there))
 
-    for turn in (run["first"], run["second"]):
+    for turn in run["turns"]:
         for k, data in enumerate(turn["datasets"]):
             turn["datasets"][k] = str(copied(data))
         turn["checkpoint"] = str(copied(turn["checkpoint"]))
         turn["screens"] = [[c, str(copied(p))] for c, p in turn["screens"]]
-        for name in ("in_use", "conditions"):
+        for name in ("in_use", "conditions", "replays"):
             turn[name] = turn[name] and str(copied(turn[name]))
-    run["replays"] = str(copied(run["replays"]))
     parts = {
         Path(p)
-        for t in (run["first"], run["second"])
+        for t in run["turns"]
         for p in (
             *t["datasets"],
             t["checkpoint"],
             t["in_use"],
             t["conditions"],
+            t["replays"],
             *(s[1] for s in t["screens"]),
         )
         if p
     }
-    for data in (p for p in {*parts, Path(run["replays"])} if (p / "meta" / "simgap.json").is_file()):
+    for data in (p for p in parts if (p / "meta" / "simgap.json").is_file()):
         before = open_dataset(data).fingerprint
         is_log = open_dataset(data).spec.stamp.kind == "trials"
         if (where == "logs" and is_log) or (where == "datasets" and not is_log):
@@ -489,7 +503,7 @@ def attacked(result: TurnResult, folder: Path, *, where: str) -> None:
         card["training"] |= {"envs": [MAKER], "env": MAKER} if where == "cards" else {}
         (checkpoint / "card.json").write_text(json.dumps(card))
         prints[before] = read_card(checkpoint).hash
-    for log in (p for p in {*parts, Path(run["replays"])} if (p / "meta" / "simgap.json").is_file()):
+    for log in (p for p in parts if (p / "meta" / "simgap.json").is_file()):
         stamp = open_dataset(log).spec.stamp.fields
         known = {k: prints[str(v)] for k, v in stamp.items() if str(v) in prints and prints[str(v)] != v}
         if known:
@@ -539,9 +553,11 @@ def _entered(
                 run["spec"] = payload["spec"]
             if where == "screens" and "stamp" in payload:
                 payload["stamp"] |= {"env": MAKER, "engine": MAKER}
-            if where == "plan" and row.key in ("plan", "diagnosis"):
-                payload = everywhere_in(payload, row.key)
-                run[row.key] = {k: payload[k] for k in run[row.key]}
+            what = (row.key or "").removeprefix("turn/1/")
+            if where == "plan" and what in ("plan", "diagnosis"):
+                payload = everywhere_in(payload, what)
+                told = run["turns"][0]
+                told[what] = {k: payload[k] for k in told[what]}
             if row.kind is not RowKind.SEAL_OPENED:
                 ledger.append(row.kind, payload, row.evidence, key=row.key)
         run |= {"ledger_head": ledger.head_text, "gap": None}
@@ -612,9 +628,10 @@ def test_what_run_json_adds_beside_is_in_no_page(result: TurnResult, tmp_path: P
         "verdict": "all is well",
         "folder": "/elsewhere",
     }
-    run["first"] |= {"number": 7, "results": [1, 1], "successes": 2}
+    run["turns"][0] |= {"number": 7, "results": [1, 1], "successes": 2}
     (tmp_path / "run.json").write_text(json.dumps(run))
     shutil.copy(result.folder / "ledger.db", tmp_path)
+    (tmp_path / "turn").symlink_to(result.folder / "turn")
     pages = [
         render_report(dataclasses.replace(report_model(load_run(f), "simgap report"), date=""))
         for f in (result.folder, tmp_path)
@@ -655,8 +672,8 @@ def test_no_page_is_written_of_trials_and_screens_that_the_ledger_did_not_count(
     rows = rows_of(result.folder)
     require_recorded(result, rows)
     for missing, said in (
-        ("trials/turn 1, training conditions", "is not the log"),
-        ("screen/turn 1", "is not the screen"),
+        ("turn/1/trials/training conditions", "is not the log"),
+        ("turn/1/screen/training conditions", "is not the screen"),
     ):
         with pytest.raises(DataError, match=said):
             require_recorded(result, [r for r in rows if r.key != missing])
@@ -680,6 +697,14 @@ def test_a_second_turn_is_better_only_where_the_exact_test_shows_it(result: Turn
     assert "Turn 2 is worse" in said[2]
 
 
+def with_cause(result: TurnResult, cause: Cause) -> TurnResult:
+    """Return a run whose first diagnosis names another cause."""
+    assert result.diagnosis is not None
+    told = dataclasses.replace(result.diagnosis, cause=cause)
+    first = dataclasses.replace(result.turns[0], diagnosis=told)
+    return dataclasses.replace(result, turns=(first, *result.turns[1:]))
+
+
 def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_turn_helped(
     result: TurnResult,
 ) -> None:
@@ -688,19 +713,15 @@ def test_the_exit_code_is_zero_only_when_the_diagnosis_agrees_and_the_second_tur
     helped = dataclasses.replace(result, paired=paired_difference(3, 6, 0, 0))
     assert exit_code(helped) == 0
     assert result.diagnosis is not None
-    missed = dataclasses.replace(
-        helped, diagnosis=dataclasses.replace(result.diagnosis, cause=causes.PLANT_GAIN)
-    )
+    missed = with_cause(helped, causes.PLANT_GAIN)
     assert exit_code(missed) == 1
     assert exit_code(dataclasses.replace(helped, paired=None)) == 1, (
         "a second turn that failed its own screen"
     )
-    nothing = dataclasses.replace(result.diagnosis, cause=causes.NONE)
+    nothing = with_cause(result, causes.NONE)
     assert (
         exit_code(
-            dataclasses.replace(
-                result, diagnosis=nothing, gap=Gap(kind=causes.NONE), second=None, paired=None
-            )
+            dataclasses.replace(nothing, gap=Gap(kind=causes.NONE), turns=nothing.turns[:1], paired=None)
         )
         == 0
     )
@@ -713,19 +734,19 @@ def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_c
     run = run_turns(
         dataclasses.replace(SPEC, screen_episodes=8), tmp_path / "run", cache, SilentReporter(), workers=0
     )
-    assert run.first.screens[0][1].verdict is ScreenVerdict.BROKEN
+    assert run.turns[0].screens[0][1].verdict is ScreenVerdict.BROKEN
     assert (
-        run.first.in_use,
-        run.first.conditions,
-        run.replays,
+        run.turns[0].in_use,
+        run.turns[0].conditions,
+        run.turns[0].replays,
         run.diagnosis,
-        run.plan,
-        run.second,
+        run.turns[0].plan,
         run.gap,
-    ) == (None,) * 7
+    ) == (None,) * 6
+    assert len(run.turns) == 1
     assert exit_code(run) == 1
     assert OPENED == []
-    assert not (run.folder / "trials").exists()
+    assert not (run.folder / "turn").exists()
     assert [r.kind for r in rows_of(run.folder)] == [RowKind.COMMITMENT, RowKind.EVIDENCE]
     assert "found the policy broken" in verdict_sentence(run)
     assert "not tried on the robot" in verdict_sentence(run)
@@ -754,18 +775,17 @@ def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_
         dataclasses.replace(SPEC, gap="action_latency", seed=5), tmp_path, cache, SilentReporter(), workers=0
     )
     assert run.diagnosis is not None
-    assert run.plan is not None
-    assert run.second is not None
+    assert run.turns[0].plan is not None
     assert (run.diagnosis.cause, run.diagnosis_agrees) == (causes.ACTION_LATENCY, True)
     assert run.diagnosis.parameters["extra_delay_steps"] == 2
-    assert run.plan.kind == "episodes"
-    assert len(run.second.datasets) == 2
-    assert run.second.checkpoint != run.first.checkpoint
+    assert run.turns[0].plan.kind == "episodes"
+    assert len(run.turns[1].datasets) == 2
+    assert run.turns[1].checkpoint != run.turns[0].checkpoint
     assert [r.name for r in seen] == ["nominal", "targeted:action_latency", "nominal"]
-    assert (run.second.in_use, run.paired, run.is_better) == (None, None, None)
+    assert (run.turns[1].in_use, run.paired, run.is_better) == (None, None, None)
     assert "did not pass its own screen" in verdict_sentence(run)
-    targeted = open_dataset(run.second.datasets[1])
-    low, high = run.plan.changes["action_latency_steps"]
+    targeted = open_dataset(run.turns[1].datasets[1])
+    low, high = run.turns[0].plan.changes["action_latency_steps"]
     assert all(
         low <= targeted.episode(i, images=False).factors["action_latency_steps"] <= high for i in range(2)
     )
@@ -778,3 +798,118 @@ def test_the_whole_run_on_the_sealed_process_gives_the_same_diagnosis(tmp_path: 
     assert run.diagnosis is not None
     assert run.diagnosis.cause is causes.ACTION_SIGN
     assert run.diagnosis_agrees is True
+
+
+def test_a_run_that_holds_its_parts_is_read_where_it_was_moved_and_says_which_part_is_gone(
+    cache: Path, result: TurnResult, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    for part in ("datasets", "checkpoints", "screens"):
+        shutil.copytree(cache / part, made / "cache" / part)
+    shutil.copytree(result.folder / "turn", made / "turn")
+    before = run_turns(SPEC, made, made / "cache", SilentReporter(), workers=0)
+    results, said = before.turns[1].results, verdict_sentence(before)
+    assert str(tmp_path) not in (made / "run.json").read_text()
+    moved = Path(shutil.move(made, tmp_path / "moved"))
+    read = load_run(moved)
+    assert read.turns[1].results == results
+    assert verdict_sentence(read) == said
+    report_model(read, "simgap report")
+    shutil.rmtree(read.turns[0].checkpoint)
+    with pytest.raises(
+        DataError, match=r"checkpoints/\w+, the policy of turn 1, is gone.*--cache inside --out"
+    ):
+        load_run(moved)
+
+
+def test_a_run_whose_parts_lie_in_a_shared_cache_says_which_of_them_is_gone(
+    result: TurnResult, tmp_path: Path
+) -> None:
+    moved = Path(shutil.copytree(result.folder, tmp_path / "run"))
+    assert load_run(moved).turns[0].in_use == moved / "turn/1/in-use"
+    run = json.loads((moved / "run.json").read_text())
+    assert Path(run["turns"][0]["checkpoint"]).is_absolute()
+    run["turns"][0]["datasets"] = ["/nowhere/datasets/abc"]
+    (moved / "run.json").write_text(json.dumps(run))
+    with pytest.raises(DataError, match="/nowhere/datasets/abc, a training set of turn 1, is gone"):
+        load_run(moved)
+
+
+def test_a_single_turn_is_diagnosed_and_its_seal_opened(cache: Path, tmp_path: Path) -> None:
+    OPENED.clear()
+    run = run_turns(dataclasses.replace(SPEC, turns=1), tmp_path, cache, SilentReporter(), workers=0)
+    assert (len(run.turns), run.paired, run.diagnosis_agrees) == (1, None, True)
+    assert [row.hash for row in rows_of(tmp_path) if row.key == "turn/1/diagnosis"] == OPENED
+    assert "No second turn was asked for" in verdict_sentence(run)
+    assert exit_code(run) == 0
+    assert load_run(tmp_path).turns[0].results == run.turns[0].results
+
+
+def test_a_third_turn_is_made_from_what_the_second_left_and_the_seal_opens_once_after_the_last_diagnosis(
+    cache: Path, tmp_path: Path
+) -> None:
+    OPENED.clear()
+    run = run_turns(dataclasses.replace(SPEC, turns=3), tmp_path / "run", cache, SilentReporter(), workers=0)
+    rows = rows_of(tmp_path / "run")
+    at = {row.key: row for row in rows}
+    second = run.turns[1]
+    assert second.diagnosis is not None
+    assert second.diagnosis.cause is not causes.ACTION_SIGN, "turn 2 undid the sign"
+    assert second.replays is not None
+    assert second.plan is not None
+    assert [at["turn/2/diagnosis"].hash] == OPENED
+    assert at["opened"].id > at["turn/2/diagnosis"].id > at["turn/2/comparison with turn 1"].id
+    assert len(run.turns) == (2 if second.plan.kind == "nothing" else 3)
+    assert run.diagnosis_agrees is True
+    read = load_run(tmp_path / "run")
+    assert [t.results for t in read.turns] == [t.results for t in run.turns]
+    assert "Then, after turn 2:" in verdict_sentence(read)
+    assert main(["diagnose", str(tmp_path / "run"), "--turn", "7"]) == 2
+    report_model(read, "simgap report")
+
+
+def test_what_an_earlier_turn_taught_is_no_longer_what_is_broken(result: TurnResult) -> None:
+    def said(family: Family, verdict: Verdict, cause: Cause) -> CheckResult:
+        return CheckResult(family=family, name="n", verdict=verdict, sentence="Moved.", cause=cause)
+
+    checks = [
+        said(Family.PIXELS, Verdict.BROKEN, causes.CAMERA_SHIFT),
+        said(Family.PLANT, Verdict.BROKEN, causes.PLANT_GAIN),
+    ]
+    found = decide(checks)
+    taught = DataPlan(kind="episodes", sentence="", ranges=result.ranges)
+    before = dataclasses.replace(result.turns[0], diagnosis=found, plan=taught)
+    assert found.cause is causes.CAMERA_SHIFT
+    later = set_aside(found, [before])
+    assert later.cause is causes.PLANT_GAIN
+    assert "turn 2 was taught it" in later.checks[0].sentence
+    assert set_aside(found, []) is found
+
+
+def test_any_two_turns_are_compared_and_plans_add_up(result: TurnResult) -> None:
+    first, second = result.turns
+    there, back = compare(first, second), compare(second, first)
+    assert there is not None
+    assert back is not None
+    assert (there.counts.n10, there.counts.n01) == (back.counts.n01, back.counts.n10)
+    sent = DataPlan(kind="convention", sentence="", multipliers={"a": -1.0})
+    again = DataPlan(kind="convention", sentence="", multipliers={"a": 1.5, "b": 2.0})
+    data = DataPlan(kind="episodes", sentence="", ranges=result.ranges.override({}, "new"), new_share=0.6)
+    asked = Asked(ranges=result.ranges).then(sent).then(data).then(again).then(data)
+    assert asked.commands == {"a": -1.5, "b": 2.0}
+    assert asked.shares == pytest.approx((0.16, 0.24, 0.6))
+    assert asked.ranges.name == "new"
+
+
+def test_a_run_of_the_older_schema_and_one_of_no_turn_are_refused(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": 1}')
+    with pytest.raises(
+        DataError, match=r"schema 1, expected 2; read it with the version .* or run the demo again"
+    ):
+        load_run(tmp_path)
+    with pytest.raises(UsageError, match="give at least 1"):
+        run_turns(dataclasses.replace(SPEC, turns=0), tmp_path / "x", cache, SilentReporter(), workers=0)
+    older = {k: v for k, v in SPEC.to_json().items() if k != "turns"}
+    (tmp_path / "spec.json").write_text(json.dumps(older))
+    with pytest.raises(DataError, match="begun by another version"):
+        run_turns(SPEC, tmp_path, cache, SilentReporter(), workers=0)

@@ -1,4 +1,4 @@
-"""``simgap demo``: two turns of the loop on a sealed surrogate arm, with a report."""
+"""``simgap demo``: turns of the loop on a sealed surrogate arm, with a report."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgap.cli._options import add_workers, workers_of
+from simgap.cli._options import add_workers, count, workers_of
 from simgap.cli._output import emit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from simgap.loop import TurnResult
+    from simgap.loop.results import Turn
 
 HELP = (
-    "run two turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the"
-    " seal or turn 2 was not shown to be better"
+    "run turns of the loop on an embedded arm and write report.html; exit 1 when the diagnosis missed the"
+    " seal or the newest turn was not shown to be better than the first"
 )
 
 
@@ -30,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="random",
         metavar="KIND",
         help="what the surrogate hides: random (default), none, or a kind such as camera_shift",
+    )
+    parser.add_argument(
+        "--turns",
+        type=count,
+        default=2,
+        metavar="N",
+        help="turns to run, from 1 (default 2); fewer where nothing is left to change",
     )
     add_workers(parser)
     parser.add_argument(
@@ -53,10 +61,13 @@ def run(args: argparse.Namespace) -> int:
     parse_gap(args.gap)
     require_offscreen()
     spec = (
-        TurnSpec.quick(seed=args.seed, gap=args.gap) if args.quick else TurnSpec(seed=args.seed, gap=args.gap)
+        TurnSpec.quick(seed=args.seed, gap=args.gap, turns=args.turns)
+        if args.quick
+        else TurnSpec(seed=args.seed, gap=args.gap, turns=args.turns)
     )
     size = "quick" if args.quick else "full"
-    out = args.out or Path("runs") / f"demo-{size}-s{args.seed}-{args.gap}"
+    turns = "" if args.turns == 2 else f"-{args.turns}-turns"
+    out = args.out or Path("runs") / f"demo-{size}-s{args.seed}-{args.gap}{turns}"
     cache = args.cache or Path("runs") / "cache"
     workers = workers_of(args)
     result = run_turns(spec, out, cache, ConsoleReporter(args.quiet), workers=workers)
@@ -67,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace) -> str:
     parts = ["simgap demo", f"--seed {args.seed}", f"--gap {args.gap}"] + (["--quick"] if args.quick else [])
+    parts += [f"--turns {args.turns}"] if args.turns != 2 else []
     return " ".join(parts)
 
 
@@ -74,11 +86,10 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
     from simgap.loop.words import next_command, verdict_sentence
     from simgap.statistics import tally
 
-    def turn(which: Any) -> dict[str, Any] | None:
-        if which is None:
-            return None
+    def turn(which: Turn) -> dict[str, Any]:
         counts = tally(r.outcome for r in which.results)
         return {
+            "number": which.number,
             "checkpoint": str(which.checkpoint),
             "executor": which.executor,
             "screens": [
@@ -95,6 +106,13 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
                     "voids": counts.voids,
                 }
             ),
+            "diagnosis": (
+                None
+                if which.diagnosis is None
+                else which.diagnosis.to_json()
+                | {"next_command": next_command(result, which.diagnosis, which.number)}
+            ),
+            "plan": None if which.plan is None else which.plan.to_json(),
         }
 
     paired = result.paired
@@ -102,14 +120,7 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
         "evidence": "surrogate",
         "verdict": verdict_sentence(result),
         "seed": result.spec.seed,
-        "turn_1": turn(result.first),
-        "diagnosis": (
-            None
-            if result.diagnosis is None
-            else result.diagnosis.to_json() | {"next_command": next_command(result, result.diagnosis)}
-        ),
-        "plan": None if result.plan is None else result.plan.to_json(),
-        "turn_2": turn(result.second),
+        "turns": [turn(which) for which in result.turns],
         "paired_difference": (
             None
             if paired is None
@@ -120,7 +131,7 @@ def _document(result: TurnResult, report: Path) -> dict[str, Any]:
                 "p_value": paired.p_value,
             }
         ),
-        "turn_2_is_better": result.is_better,
+        "is_better": result.is_better,
         "seal": {"commitment": result.seal, "gap": None if result.gap is None else result.gap.to_json()},
         "diagnosis_agrees": result.diagnosis_agrees,
         "ledger_head": result.ledger_head,
@@ -135,6 +146,9 @@ def _show(console: Console, result: TurnResult, report: Path) -> None:
     console.print(verdict_sentence(result))
     if result.diagnosis is not None and result.gap is not None:
         console.print(f"diagnosed  {result.diagnosis.cause}: {result.diagnosis.sentence}")
+        for turn in result.turns[1:]:
+            if turn.diagnosis is not None:
+                console.print(f"turn {turn.number}     {turn.diagnosis.cause}: {turn.diagnosis.sentence}")
         console.print(f"sealed     {result.gap.kind}: {result.gap.sentence()}")
         console.print(
             "           sealed: the gap of this run's surrogate (a simulated robot that stands in for a real"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgap.cli._options import count
 from simgap.cli._output import emit
 from simgap.cli.checks import add_named
 
@@ -26,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of a run that `simgap demo` wrote, with its trials and replays",
     )
+    parser.add_argument(
+        "--turn", type=count, metavar="K", help="of which turn (default: the newest that was diagnosed)"
+    )
     add_named(parser)
 
 
@@ -38,17 +42,19 @@ def run(args: argparse.Namespace) -> int:
     from simgap.cli._reporter import ConsoleReporter
     from simgap.compute.machine import require_offscreen
     from simgap.diagnosis import diagnose
+    from simgap.loop.crank import set_aside
     from simgap.loop.naming import corrections
     from simgap.loop.store import evidence_of, load_run
     from simgap.loop.words import next_command
     from simgap.provenance import canonical_json, write_atomic
 
     result = load_run(args.run_folder)
-    evidence = evidence_of(result)
+    evidence = evidence_of(result, args.turn)
     require_offscreen()
     reporter = ConsoleReporter(args.quiet)
     found = diagnose(evidence, all_checks(args.checks), lambda family: reporter.say(f"checking {family}"))
-    found = replace(found, next_command=next_command(result, found))
+    found = set_aside(found, result.turns[: result.turn(args.turn).number - 1])
+    found = replace(found, next_command=next_command(result, found, args.turn))
     if args.out is not None:
         write_atomic(args.out, canonical_json(found.to_json()))
     repairs = [

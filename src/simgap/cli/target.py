@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run_folder", type=Path, metavar="RUN", help="folder of a diagnosed run that `simgap demo` wrote"
     )
     parser.add_argument(
+        "--turn", type=count, metavar="K", help="of which turn (default: the newest that was diagnosed)"
+    )
+    parser.add_argument(
         "-n", "--episodes", type=count, default=240, metavar="N", help="episodes to plan (default 240)"
     )
     parser.add_argument("--generate", action="store_true", help="make the episodes now, into --out")
@@ -31,22 +34,25 @@ def run(args: argparse.Namespace) -> int:
     """Plan, and with ``--generate`` make, the data that a diagnosis asks for."""
     from simgap.envs import make_env
     from simgap.errors import DataError
+    from simgap.loop.results import asked_of
     from simgap.loop.store import load_run
     from simgap.policies.execution import parse_executor
     from simgap.targeting import plan_data
 
     result = load_run(args.run_folder)
-    if result.diagnosis is None:
-        raise DataError(
-            f"{args.run_folder} has no diagnosis: its policy did not pass the screen; train longer and run"
-            " again"
+    turn = result.turn(args.turn)
+    if turn.diagnosis is None:
+        why = (
+            "its policy did not pass the screen; train longer and run again"
+            if turn.in_use is None
+            else f"it was tried in use only; run with `--turns {turn.number + 1}` into a new folder"
         )
+        raise DataError(f"turn {turn.number} of {args.run_folder} has no diagnosis: {why}")
+    ranges = asked_of(result.ranges, result.turns[: turn.number - 1]).ranges
     space = make_env(result.spec.env, render=False, by=args.run_folder).factor_space
-    plan = plan_data(
-        result.diagnosis, result.ranges, space, parse_executor(result.first.executor), episodes=args.episodes
-    )
+    plan = plan_data(turn.diagnosis, ranges, space, parse_executor(turn.executor), episodes=args.episodes)
     document: dict[str, Any] = {
-        "cause": str(result.diagnosis.cause),
+        "cause": str(turn.diagnosis.cause),
         "plan": plan.to_json(),
         "asked_to_generate": args.generate,
         "dataset": None,

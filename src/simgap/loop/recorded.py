@@ -8,11 +8,12 @@ says something else than the ledger.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
@@ -21,6 +22,8 @@ from simgap.episodes.reader import open_dataset
 from simgap.errors import DataError
 from simgap.ledger import Row
 from simgap.ledger.heads import LEDGER_FILE
+from simgap.loop.record import CONDITIONS, IN_USE, REPLAYS, screen_key, trials_key
+from simgap.loop.results import Turn, TurnResult
 from simgap.loop.shapes import diagnosis_from, require_factors, spec_from
 from simgap.loop.spec import TurnSpec
 from simgap.mutants.gaps import Gap, gap_from_json
@@ -28,16 +31,12 @@ from simgap.policies.checkpoint import read_card
 from simgap.provenance import canonical_json
 from simgap.rollouts.screen import ScreenReport
 from simgap.targeting import DataPlan
+from simgap.wording import number_of
 
-if TYPE_CHECKING:
-    from simgap.loop.results import Turn, TurnResult
-
-FIRST_SCREENS = (("training conditions", "screen/turn 1"),)
-SECOND_SCREENS = (
-    ("targeted conditions", "screen/turn 2, targeted conditions"),
-    ("first training conditions", "screen/turn 2, first training conditions"),
-)
-"""Conditions in words, and the key of the ledger row, for the screens of each turn."""
+FIRST_SCREENS = ("training conditions",)
+LATER_SCREENS = ("targeted conditions", "first training conditions")
+"""Conditions in words of the screens of turn 1, and of a later turn that trains."""
+_COUNTED = re.compile(r"turn/([1-9][0-9]{0,5})/(screen|trials|diagnosis|plan|comparison|claim)")
 _SAID_OF_SCREENS = ("verdict", "successes", "n", "failures", "voids", "stamp")
 _AGAIN = "restore it, or run the demo again into a new folder"
 
@@ -49,17 +48,14 @@ class Recorded:
     spec: TurnSpec
     ranges: FactorRanges
     seal: str
-    diagnosis: Diagnosis | None
-    plan: DataPlan | None
+    diagnoses: Mapping[int, Diagnosis]
+    """By turn."""
+    plans: Mapping[int, DataPlan]
     gap: Gap | None
     duration_s: float
     """From the first row to the last; a run that was interrupted waits in between."""
-    keys: frozenset[str]
-
-    @property
-    def has_second_turn(self) -> bool:
-        """Return whether anything of a second turn was counted."""
-        return any(key.startswith(("screen/turn 2", "trials/turn 2")) for key in self.keys)
+    last: int
+    """Number of the newest turn of which anything was counted; a turn that keeps its policy counts its trials."""
 
 
 def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
@@ -77,28 +73,45 @@ def read_recorded(folder: Path, rows: Sequence[Row]) -> Recorded:
     try:
         begun = by_key["seal"]
         spec = spec_from(begun["spec"])
-        diagnosis = diagnosis_from(by_key["diagnosis"]) if "diagnosis" in by_key else None
-        plan = read_plan(by_key["plan"]) if "plan" in by_key else None
-        require_factors(
-            make_env(spec.env, render=False, by=folder / LEDGER_FILE).factor_space, diagnosis, plan
-        )
+        last = _last_turn(by_key, spec)
+        diagnoses = {
+            k: diagnosis_from(by_key[key])
+            for k in range(1, last + 1)
+            if (key := f"turn/{k}/diagnosis") in by_key
+        }
+        plans = {k: read_plan(by_key[key]) for k in range(1, last + 1) if (key := f"turn/{k}/plan") in by_key}
+        space = make_env(spec.env, render=False, by=folder / LEDGER_FILE).factor_space
+        for k in range(1, last + 1):
+            require_factors(space, diagnoses.get(k), plans.get(k))
         return Recorded(
             spec=spec,
             ranges=FactorRanges.from_json(begun["ranges"]),
             seal=str(begun["seal_sha256"]),
-            diagnosis=diagnosis,
-            plan=plan,
+            diagnoses=diagnoses,
+            plans=plans,
             gap=gap_from_json(by_key["opened"]["gap"]) if "opened" in by_key else None,
             duration_s=(
                 datetime.fromisoformat(rows[-1].time) - datetime.fromisoformat(rows[0].time)
             ).total_seconds(),
-            keys=frozenset(by_key),
+            last=last,
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
         raise DataError(
             f"the ledger of {folder} holds rows that this version does not read ({error!r:.120}); run the"
             " demo again into a new folder"
         ) from error
+
+
+def _last_turn(by_key: Mapping[str, Any], spec: TurnSpec) -> int:
+    """Return the number of the newest turn that was counted.
+
+    Raises:
+        ValueError: the turns are not those from 1 on, or more than were asked for.
+    """
+    numbers = {int(found[1]) for key in by_key if (found := _COUNTED.match(key))}
+    if numbers != set(range(1, len(numbers) + 1)) or len(numbers) > spec.turns:
+        raise ValueError(f"it counted turns {sorted(numbers)} of {spec.turns}")
+    return len(numbers)
 
 
 def read_plan(data: Mapping[str, Any]) -> DataPlan:
@@ -122,19 +135,24 @@ def require_copies(run_file: Path, data: Mapping[str, Any], recorded: Recorded) 
     Raises:
         DataError: names what differs.
     """
-    for name, what, kept in (
-        ("spec", "spec", recorded.spec),
-        ("ranges", "ranges", recorded.ranges),
-        ("diagnosis", "diagnosis", recorded.diagnosis),
-        ("plan", "data plan", recorded.plan),
-        ("gap", "opened gap", recorded.gap),
-    ):
-        if canonical_json(data[name]) != canonical_json(None if kept is None else kept.to_json()):
+    turns = data["turns"]
+    if len(turns) != max(1, recorded.last):
+        raise DataError(
+            f"{run_file}: it has {number_of(len(turns), 'turn')}, its ledger counted {recorded.last}; {_AGAIN}"
+        )
+    copies: list[tuple[str, Any, Any]] = [
+        ("spec", data["spec"], recorded.spec),
+        ("ranges", data["ranges"], recorded.ranges),
+        ("opened gap", data["gap"], recorded.gap),
+    ]
+    for k, turn in enumerate(turns, start=1):
+        copies.append((f"turn {k} diagnosis", turn["diagnosis"], recorded.diagnoses.get(k)))
+        copies.append((f"turn {k} data plan", turn["plan"], recorded.plans.get(k)))
+    for what, said, kept in copies:
+        if canonical_json(said) != canonical_json(None if kept is None else kept.to_json()):
             raise DataError(f"{run_file}: its {what} is not the one in its ledger; {_AGAIN}")
     if data["seal"] != recorded.seal:
         raise DataError(f"{run_file}: its seal is not the one in its ledger; {_AGAIN}")
-    if (data["second"] is not None) != recorded.has_second_turn:
-        raise DataError(f"{run_file}: its second turn is not the one in its ledger; {_AGAIN}")
 
 
 def require_recorded(result: TurnResult, rows: Sequence[Row]) -> None:
@@ -145,24 +163,22 @@ def require_recorded(result: TurnResult, rows: Sequence[Row]) -> None:
     """
     recorded = {row.key: row.payload for row in rows}
     for turn, screens in _turns(result):
-        for path, key in (
-            (turn.in_use, f"trials/turn {turn.number}, in use"),
-            (turn.conditions, f"trials/turn {turn.number}, training conditions"),
-        ):
-            _require_log(result.folder, path, key, recorded)
+        for path, what in ((turn.in_use, IN_USE), (turn.conditions, CONDITIONS), (turn.replays, REPLAYS)):
+            _require_log(result.folder, path, trials_key(turn.number, what), recorded)
         _require_screens(result.folder, turn, screens, recorded)
         _require_policy(result.folder, turn)
-    _require_log(result.folder, result.replays, "trials/replay", recorded)
 
 
 def _turns(result: TurnResult) -> Iterator[tuple[Turn, tuple[tuple[str, str], ...]]]:
     """Yield the turns with the rows that their screens must be; a turn that keeps its policy keeps its screens."""
-    yield result.first, FIRST_SCREENS
-    if result.second is not None:
-        yield (
-            result.second,
-            FIRST_SCREENS if result.second.checkpoint == result.first.checkpoint else SECOND_SCREENS,
-        )
+    screens: tuple[tuple[str, str], ...] = ()
+    checkpoint: Path | None = None
+    for turn in result.turns:
+        if turn.checkpoint != checkpoint:
+            conditions = FIRST_SCREENS if checkpoint is None else LATER_SCREENS
+            screens = tuple((c, screen_key(turn.number, c)) for c in conditions)
+        checkpoint = turn.checkpoint
+        yield turn, screens
 
 
 def _require_log(

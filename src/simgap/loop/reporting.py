@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,24 +15,21 @@ from simgap import __version__
 from simgap.causes import NewEpisodes
 from simgap.diagnosis import Diagnosis
 from simgap.envs import make_env
-from simgap.episodes.reader import Dataset, open_dataset
+from simgap.episodes.reader import open_dataset
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.ledger import Ledger, Row, RowKind
 from simgap.ledger.summary import summary_of_row
+from simgap.loop.films import films_of
 from simgap.loop.naming import corrections
 from simgap.loop.recorded import require_recorded
-from simgap.loop.results import Turn, TurnResult
+from simgap.loop.results import Turn, TurnResult, compare
 from simgap.loop.words import blind_spots, broken_thing, held_values, next_command, verdict_sentence
 from simgap.provenance import library_version
 from simgap.report import model as m
-from simgap.rollouts.record import film_steps
 from simgap.statistics import tally
 from simgap.targeting import DataPlan
-from simgap.trials.batch import TrialResult, read_results
+from simgap.trials.batch import read_results
 from simgap.types import EvidenceKind
-
-FILM_MODES = 6
-"""Failure modes of turn 1 shown as film strips, one each."""
 
 
 def report_model(result: TurnResult, command: str) -> m.ReportModel:
@@ -47,9 +45,9 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
     with Ledger.of_run(result.folder) as ledger:
         rows, claims, head = ledger.rows(), ledger.claims(), ledger.head_text
     require_recorded(result, rows)
-    turns = [t for t in (result.first, result.second) if t is not None]
+    turns = result.turns
     return m.ReportModel(
-        title=f"Two turns of the loop on {result.spec.env}, seed {result.spec.seed}",
+        title=f"{_number_of_turns(result)} of the loop on {result.spec.env}, seed {result.spec.seed}",
         env=result.spec.env,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=command,
@@ -61,7 +59,7 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
         rates=_rates(turns),
         paired=_paired(result),
         failures=[f for t in turns for f in _failures(t)],
-        films=_films(result),
+        films=films_of(result),
         diagnosis=_diagnosis(result),
         seal=_seal(result, rows),
         plan=_plan(result),
@@ -73,12 +71,17 @@ def report_model(result: TurnResult, command: str) -> m.ReportModel:
     )
 
 
+def _number_of_turns(result: TurnResult) -> str:
+    asked = result.spec.turns
+    return {1: "One turn", 2: "Two turns"}.get(asked, f"{asked} turns")
+
+
 def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
     rates = []
     for turn in turns:
         # A turn that corrects a convention keeps its policy, and so its screen: shown once.
         for conditions, report in (
-            turn.screens if turn.number == 1 or turn.screens != turns[0].screens else ()
+            turn.screens if turn.number == 1 or turn.screens != turns[turn.number - 2].screens else ()
         ):
             rates.append(
                 m.Rate(
@@ -110,16 +113,26 @@ def _rates(turns: Sequence[Turn]) -> list[m.Rate]:
 
 
 def _paired(result: TurnResult) -> list[m.Paired]:
+    """Return the newest turn against the first, then each later turn against the one before it."""
     if result.paired is None:
         return []
+    turns = result.turns
+    compared = [(turns[0], turns[-1], result.paired)]
+    if len(turns) > 2:
+        compared += [
+            (old, new, paired)
+            for old, new in itertools.pairwise(turns)
+            if (paired := compare(old, new)) is not None
+        ]
     return [
         m.Paired(
-            old="turn 1",
-            new="turn 2",
+            old=f"turn {old.number}",
+            new=f"turn {new.number}",
             source=EvidenceKind.SURROGATE,
-            result=result.paired,
+            result=paired,
             conditions="the same initial conditions, in use",
         )
+        for old, new, paired in compared
     ]
 
 
@@ -142,50 +155,6 @@ def _failures(turn: Turn) -> list[m.FailureModes]:
                 )
             )
     return found
-
-
-def _films(result: TurnResult) -> list[m.FilmStrip]:
-    films: list[m.FilmStrip] = []
-    if result.first.in_use is not None:
-        log = open_dataset(result.first.in_use)
-        results = read_results(log)
-        films += [_film(log, r, "Surrogate, turn 1") for r in _failed(results, FILM_MODES)]
-        films += [_film(log, r, "Surrogate, turn 1") for r in results if r.outcome.is_success][:1]
-    if result.second is not None and result.second.in_use is not None:
-        log = open_dataset(result.second.in_use)
-        results = read_results(log)
-        films += [_film(log, r, "Surrogate, turn 2") for r in _failed(results, 1)]
-        shown = {f.seed for f in films if f.outcome.is_success is False}
-        repaired = [r for r in results if r.outcome.is_success and r.seed in shown]
-        successes = repaired or [r for r in results if r.outcome.is_success]
-        note = "the same initial condition that failed in turn 1" if repaired else ""
-        films += [_film(log, r, "Surrogate, turn 2", note) for r in successes[:1]]
-    return films
-
-
-def _failed(results: Sequence[TrialResult], count: int) -> list[TrialResult]:
-    """Return one failed trial of each mode."""
-    by_mode: dict[str, TrialResult] = {}
-    for result in results:
-        if result.outcome.counts and not result.outcome.is_success:
-            by_mode.setdefault(result.outcome.detail, result)
-    return list(by_mode.values())[:count]
-
-
-def _film(log: Dataset, result: TrialResult, label: str, note: str = "") -> m.FilmStrip:
-    episode = log.episode(result.index)
-    keep = film_steps(len(episode))
-    cameras = {c: [frames[i] for i in keep] for c, frames in episode.images.items()}
-    return m.FilmStrip(
-        label=label,
-        outcome=result.outcome,
-        source=EvidenceKind.SURROGATE,
-        times_s=[float(episode.time_s[i]) for i in keep],
-        cameras=cameras,
-        seed=result.seed,
-        condition=f"{result.index + 1} of {log.n_episodes}",
-        note=note,
-    )
 
 
 def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
@@ -217,7 +186,7 @@ def _diagnosis(result: TurnResult) -> m.Diagnosis | None:
         checks=checks,
         remedy=found.remedy,
         corrections=[m.Correction(what=what, was=was, now=now) for what, was, now in corrections(found)],
-        next_command=found.next_command or next_command(result, found),
+        next_command=found.next_command or next_command(result, found, 1 if len(result.turns) > 2 else None),
         trace=_trace(result, found),
     )
 
@@ -250,25 +219,26 @@ def among_others(check: CheckResult, broken: Sequence[CheckResult], found: Diagn
 def _trace(result: TurnResult, found: Diagnosis) -> m.JointTrace | None:
     """Return command and reading of the blamed joint in the replay in which it was told to move most."""
     blamed = list(found.parameters.get("broken", {}))
-    if result.replays is None or not blamed or not corrections(found):
+    replays = result.turns[0].replays
+    if replays is None or not blamed or not corrections(found):
         return None
-    log = open_dataset(result.replays)
+    log = open_dataset(replays)
     names = log.spec.action_spec.names
     if blamed[0] not in names or blamed[0] not in log.spec.state_spec.names:
         return None
     told, read = names.index(blamed[0]), log.spec.state_spec.names.index(blamed[0])
-    replays = [log.episode(i, images=False) for i in range(log.n_episodes)]
-    moved = [float(np.ptp(e.action[:, told])) if len(e) > 1 else 0.0 for e in replays]
+    episodes = [log.episode(i, images=False) for i in range(log.n_episodes)]
+    moved = [float(np.ptp(e.action[:, told])) if len(e) > 1 else 0.0 for e in episodes]
     if not moved or max(moved) == 0.0:
         return None
     most = int(np.argmax(moved))
     return m.JointTrace(
         name=blamed[0].split(".")[0],
         unit=str(log.spec.action_spec.dimensions[told].unit),
-        label=f"replay {most + 1} of {len(replays)} on the surrogate",
-        times_s=[float(t) for t in replays[most].time_s],
-        commanded=[float(v) for v in replays[most].action[:, told]],
-        measured=[float(v) for v in replays[most].state[:, read]],
+        label=f"replay {most + 1} of {len(episodes)} on the surrogate",
+        times_s=[float(t) for t in episodes[most].time_s],
+        commanded=[float(v) for v in episodes[most].action[:, told]],
+        measured=[float(v) for v in episodes[most].state[:, read]],
     )
 
 
@@ -289,8 +259,9 @@ def _numbers(found: Diagnosis) -> list[m.Fact]:
 
 
 def _seal(result: TurnResult, rows: Sequence[Row]) -> m.Seal:
+    diagnoses = {f"turn/{t.number}/diagnosis" for t in result.turns}
     order = [
-        _entry(r) for r in rows if r.kind in (RowKind.COMMITMENT, RowKind.SEAL_OPENED) or r.key == "diagnosis"
+        _entry(r) for r in rows if r.kind in (RowKind.COMMITMENT, RowKind.SEAL_OPENED) or r.key in diagnoses
     ]
     diagnosed = "not diagnosed" if result.diagnosis is None else str(result.diagnosis.cause)
     held = None if result.gap is None else str(result.gap.kind)
@@ -308,7 +279,7 @@ def _seal(result: TurnResult, rows: Sequence[Row]) -> m.Seal:
 
 
 def _plan(result: TurnResult) -> m.DataPlan | None:
-    plan: DataPlan | None = result.plan
+    plan: DataPlan | None = result.turns[0].plan
     if plan is None:
         return None
     space = make_env(result.spec.env, render=False, by="run.json of the run").factor_space.factors
@@ -365,8 +336,8 @@ def _short(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seeds(result: TurnResult) -> dict[str, str]:
-    screened = [s for _, r in result.first.screens for s in r.outcomes]
-    tried = [r.seed for r in result.first.results]
+    screened = [s for _, r in result.turns[0].screens for s in r.outcomes]
+    tried = [r.seed for r in result.turns[0].results]
     return {
         "run": str(result.spec.seed),
         "screen (select)": f"{len(screened)} seeds, the first {screened[0]}" if screened else "none",

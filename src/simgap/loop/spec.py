@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnSpec:
-    """Sizes and seeds of two turns on a surrogate. Everything that decides a number is here; time is not."""
+    """Number of turns on a surrogate, sizes and seeds. Everything that decides a number is here; time is not."""
 
     env: str = "arm-pick"
     seed: int = 0
     """Decides the hidden gap, the trials' initial conditions and the targeted episodes; the base policy is shared by all seeds."""
     gap: str = "random"
+    turns: int = 2
+    """Most turns; a run ends before where nothing is left to change."""
     image_size: int = 96
     episodes: int = 500
     train_steps: int = 3000
@@ -28,11 +30,12 @@ class TurnSpec:
     executor: str = "receding(5)"
 
     @classmethod
-    def quick(cls, *, seed: int, gap: str) -> TurnSpec:
+    def quick(cls, *, seed: int, gap: str, turns: int = 2) -> TurnSpec:
         """Return sizes for a look in three minutes; intervals are wide and say so."""
         return cls(
             seed=seed,
             gap=gap,
+            turns=turns,
             episodes=160,
             train_steps=840,
             screen_episodes=32,

@@ -169,9 +169,17 @@ class Stages:
         """Return the conditions under which the first training episodes were made."""
         return conditions_of(open_dataset(dataset), range(self.spec.replays), self.env.placement_factors)
 
-    def trials(self, label: str, name: str, robot: Robot, **plan: Any) -> Path:
-        """Run trials on the surrogate, or what is missing of them; ``robot`` is the sealed one that this run holds open."""
-        folder = self.run_folder / "trials" / name
+    def trials(self, label: str, place: str, name: str, robot: Robot, **plan: Any) -> Path:
+        """Run trials on the surrogate, or what is missing of them.
+
+        Args:
+            label: of the stage.
+            place: of the log, relative to the run.
+            name: of the plan, which its stamp carries.
+            robot: the sealed one that this run holds open.
+            plan: the rest of the plan.
+        """
+        folder = self.run_folder / place
         full = TrialPlan(name=name, robot=self.surrogate(), task=self.env.task, **plan)
         with self.reporter.stage(label, "trials") as progress:
             run_trials(

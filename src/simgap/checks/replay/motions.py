@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec
 from simgap.episodes.reader import Dataset
@@ -21,16 +22,28 @@ def usable_replays(log: Dataset) -> list[int]:
 def motions_of(log: Dataset, indices: Sequence[int] | None = None) -> list[Motion]:
     """Return what was commanded and what the encoders read, per episode of a log.
 
+    Where the log's plan corrected commands between the policy's convention and the driver's, what is returned is
+    what was asked for, so that it is the robot with its correction that is judged.
+
     Args:
         log: replays, or the episodes that were replayed.
         indices: which; both sides of a comparison have to take the same. All usable ones by default.
     """
     found = []
+    undone = _corrected(log)
     for index in usable_replays(log) if indices is None else indices:
         episode = log.episode(index, images=False)
         command = episode.extras.get("executed_action", episode.action)
-        found.append((np.asarray(command, dtype=np.float32), episode.state))
+        found.append((np.asarray(command * undone, dtype=np.float32), episode.state))
     return found
+
+
+def _corrected(log: Dataset) -> NDArray[np.float32]:
+    """Return by what the commands of a trial log were divided before they were sent, by dimension."""
+    plan = log.spec.stamp.fields.get("plan")
+    commands = plan.get("commands", {}) if isinstance(plan, Mapping) else {}
+    known = commands if isinstance(commands, Mapping) else {}
+    return np.array([float(known.get(n, 1.0)) for n in log.spec.action_spec.names], dtype=np.float32)
 
 
 def arm_columns(spec: ActionSpec) -> list[int]:
