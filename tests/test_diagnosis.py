@@ -175,7 +175,7 @@ def test_a_narrow_training_set_stays_a_finding_beside_another() -> None:
 
 
 def test_the_next_command_is_more_trials_where_it_cannot_tell_and_the_data_plan_where_it_can() -> None:
-    run: Any = SimpleNamespace(folder="runs/a", first=SimpleNamespace(checkpoint="policy"))
+    run: Any = SimpleNamespace(folder="runs/a", turn=lambda _: SimpleNamespace(checkpoint="policy", number=1))
     unsure = decide([check(Family.REPLAY, Verdict.CANNOT_TELL, more=16)])
     assert next_command(run, unsure) == f"simgap trial policy -n {unsure.more_trials}"
     assert next_command(run, decide([check(Family.PLANT, Verdict.BROKEN)])) == "simgap target runs/a"

@@ -362,8 +362,10 @@ def test_an_env_named_by_a_dataset_is_made_with_the_flag(
 def test_an_env_named_by_a_run_is_refused_behind_its_ledger_too(
     canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    found: Any = SimpleNamespace(cause="policy_weak")
+    turn: Any = SimpleNamespace(number=1, diagnosis=found, plan=object(), in_use=None, executor="latest")
     result: Any = SimpleNamespace(
-        spec=SimpleNamespace(env=MAKER), diagnosis=SimpleNamespace(cause="policy_weak"), plan=object()
+        spec=SimpleNamespace(env=MAKER), ranges=None, turns=(turn,), turn=lambda _: turn, diagnosis=found
     )
     monkeypatch.setattr("simgap.loop.store.load_run", lambda *_, **__: result)
     assert ask("target", canary.folder) == 2

@@ -203,14 +203,10 @@ def _run(folder: Path) -> None:
         )
         head = ledger.head_text
     run = {
-        "schema": 1,
+        "schema": 2,
         "spec": SPEC.to_json(),
         "ranges": ranges,
-        "first": {},
-        "second": None,
-        "replays": None,
-        "diagnosis": None,
-        "plan": None,
+        "turns": [],
     }
     (folder / "run.json").write_text(json.dumps({**run, "seal": "0" * 64, "gap": None, "ledger_head": head}))
 

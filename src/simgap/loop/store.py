@@ -50,7 +50,7 @@ def load_run(folder: Path) -> TurnResult:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         told = data.get("schema") if isinstance(data, dict) else None
         raise DataError(
-            f"{path} has schema {told!r}, expected {SCHEMA}; read it with the version of simgap that wrote it, or"
+            f"{path} has schema {told!r}, expected {SCHEMA}; read it with the version that wrote it, or"
             " run the demo again into a new folder"
         )
     with Ledger.of_run(folder) as ledger:
