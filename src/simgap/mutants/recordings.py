@@ -254,7 +254,7 @@ MUTANTS: tuple[RecordingMutant, ...] = (
     _joint("state_late", "states come later than they were measured", 11.0, "frames", ("long_lag", "lag"), _later),
     _joint("differences", "actions are steps under the names of positions", 1.0, "of the way to steps",
            ("actions_are_differences",), _differences),
-    _joint("command_clipped", "one joint's command is cut off at a value", 0.15, "of its frames", ("saturation",), _clipped),
+    _joint("command_clipped", "one joint's command is cut off at a value", 0.2, "of its frames", ("saturation",), _clipped),
     _joint("state_stuck", "one joint's state stays where it was", 1.0, "of each episode", ("state_stuck", "state_freezes", "dead_dimensions"),
            _stuck("state")),
     _joint("states_of_another", "states are those of another episode", 1.0, "of the way to the other's", ("state_unrelated", "pairing_shifts"),
