@@ -19,6 +19,7 @@ from simgap.checks.replay.open_loop import SCALE_LIMIT, check_replay
 from simgap.conventions import SO101_JOINTS
 from simgap.diagnosis import decide
 from simgap.envs.arm.pick import ArmPickEnv
+from simgap.errors import DataError
 from simgap.findings import CheckResult, Family, Verdict
 from simgap.measures.response import Motion
 from simgap.provenance import canonical_json
@@ -277,6 +278,33 @@ def test_the_replay_check_gives_the_same_numbers_twice_and_they_are_plain_json(b
     json.dumps(bench.plant(robot).to_json(), allow_nan=False)
 
 
+UNCORRECTED: Any = SimpleNamespace(stamp=SimpleNamespace(fields={}))
+
+
+@pytest.mark.parametrize("commands", [{"pan.pos": -2.0}, {"pan.pos": "twice"}, {"pan.pos": 0.0}])
+def test_a_log_of_corrected_commands_is_read_as_what_was_asked_for(commands: dict[str, Any]) -> None:
+    state = np.zeros((30, 2), np.float32)
+    episode = Episode(
+        images={},
+        state=state,
+        action=state + 3,
+        time_s=np.arange(30) / 20,
+        outcome=Outcome.success(),
+        task="",
+        seed=0,
+    )
+    spec = SimpleNamespace(
+        stamp=SimpleNamespace(fields={"plan": {"commands": commands}}),
+        action_spec=SimpleNamespace(names=("pan.pos", "lift.pos")),
+    )
+    log: Any = SimpleNamespace(n_episodes=1, episode=lambda *_, **__: episode, spec=spec, root="log")
+    if commands["pan.pos"] == -2.0:
+        assert motions_of(log)[0][0][0].tolist() == [-6.0, 3.0]
+    else:
+        with pytest.raises(DataError, match="are no numbers"):
+            motions_of(log)
+
+
 def test_voids_and_stumps_are_left_out_of_the_motions() -> None:
     def logged(steps: int, outcome: Outcome) -> Episode:
         zeros = np.zeros((steps, 6), np.float32)
@@ -297,7 +325,7 @@ def test_voids_and_stumps_are_left_out_of_the_motions() -> None:
         logged(30, Outcome.void("camera froze")),
         logged(5, Outcome.failure("dropped")),
     ]
-    log: Any = SimpleNamespace(n_episodes=3, episode=lambda index, images: episodes[index])
+    log: Any = SimpleNamespace(n_episodes=3, episode=lambda index, images: episodes[index], spec=UNCORRECTED)
     found = motions_of(log)
     assert len(found) == 1
     assert (found[0][0] == 2.0).all(), "what was executed, not the label"
@@ -324,8 +352,11 @@ def test_both_sides_of_a_comparison_take_the_same_replays_when_one_is_void() -> 
     robot: Any = SimpleNamespace(
         n_episodes=3,
         episode=lambda i, images: logged(i, Outcome.void("camera froze") if i == 1 else Outcome.success()),
+        spec=UNCORRECTED,
     )
-    simulator: Any = SimpleNamespace(n_episodes=5, episode=lambda i, images: logged(i, Outcome.success()))
+    simulator: Any = SimpleNamespace(
+        n_episodes=5, episode=lambda i, images: logged(i, Outcome.success()), spec=UNCORRECTED
+    )
     usable = usable_replays(robot)
     assert (
         [float(a[0, 0]) for a, _ in motions_of(simulator, usable)]

@@ -203,6 +203,7 @@ def test_pixels_in_another_order_are_named_and_never_called_another_pose(
     assert found.numbers["fitted"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("camera", "paint", "words", "factors"),
     [

@@ -59,6 +59,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list
     return code, [c["sentence"] for c in checks if c["verdict"] == "broken"]
 
 
+@pytest.mark.slow
 def test_on_its_own_data_nothing_of_the_cameras_is_broken(
     policy: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,12 +67,11 @@ def test_on_its_own_data_nothing_of_the_cameras_is_broken(
     assert not any("picture" in said or "frames" in said for said in broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(
-            lambda i: {"front": i["wrist"], "wrist": i["front"]}, "front shows wrist", marks=pytest.mark.slow
-        ),
+        pytest.param(lambda i: {"front": i["wrist"], "wrist": i["front"]}, "front shows wrist"),
         (lambda i: {**i, "front": np.ascontiguousarray(i["front"][:, ::-1])}, "front picture is mirrored"),
         pytest.param(
             lambda i: {**i, "wrist": np.full_like(i["wrist"], 90)},
@@ -107,3 +107,9 @@ def test_a_recording_in_another_convention_is_refused_in_one_line(
     record("car-goal", 2, tmp_path / "car")
     assert main(["policy", "check", str(policy), "--data", str(tmp_path / "car"), "--quiet"]) == 3
     assert "policy" in capsys.readouterr().err
+
+
+def test_a_policy_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["policy", "check", str(tmp_path / "none"), "--data", str(tmp_path / "data"), "--quiet"]
+    assert main(words) == 3
+    assert capsys.readouterr().err.count("\n") == 1

@@ -859,6 +859,7 @@ def test_a_paired_trial_log_gives_counts_modes_voids_and_what_was_never_scored()
     assert {"json_with_nan", "label_noise", "reported_fault"} <= codes(report)
 
 
+@pytest.mark.slow
 def test_a_tub_of_a_real_car_gives_its_shares_and_says_that_its_clock_is_none() -> None:
     report = check_data(real("donkeycar_tub_official_test") / "tub")
     assert (report.layout["version"], report.counts["frames_found"], report.layout["sessions"]) == (

@@ -71,6 +71,7 @@ def _average(root: Path, values: list[Array]) -> None:
     edit_json(root / "meta" / "stats.json", plant)
 
 
+@pytest.mark.slow
 def test_ns01_averaged_quantiles_are_a_fault_with_their_coverage_and_the_modes_they_spoil(
     tmp_path: Path,
 ) -> None:

@@ -354,6 +354,7 @@ def test_two_cameras_exchanged_in_some_episodes_are_found_and_twins_are_not(tmp_
     assert "cameras_exchanged" not in codes(check_data(write(tmp_path / "twins", twins)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["png", "h264"])
 def test_a_video_that_freezes_half_way_is_found_and_one_that_rests_with_the_robot_is_not(
     codec: str, tmp_path: Path

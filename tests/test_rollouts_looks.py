@@ -60,6 +60,7 @@ def test_a_race_that_chose_a_policy_on_these_seeds_is_found_and_no_other(
         assert "may be a race that chose this policy" in unread_looks(tmp_path, spec, "2")[0]
 
 
+@pytest.mark.slow
 def test_reports_on_other_fresh_seeds_are_counted_together_and_the_screen_says_so(
     spec: RolloutSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -293,6 +293,7 @@ def test_measures_cover_every_name_and_are_undefined_where_there_are_no_chunks()
     assert Outcome.success().is_success
 
 
+@pytest.mark.slow
 def test_a_teacher_beside_itself_is_quiet_in_motion_and_in_ways_and_one_way_only_is_seen() -> None:
     seeds = [seed_of(Purpose.SELECT, 3, i) for i in range(96)]
     records = teacher_records("arm-pass", make_env("arm-pass", render=False).presets["nominal"], seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from simgap.conventions import ActionSpec
 from simgap.episodes.reader import Dataset
+from simgap.errors import DataError
 from simgap.measures.response import Motion, Response, fit_response
 from simgap.measures.units import PER_DEGREE
 
@@ -39,11 +41,19 @@ def motions_of(log: Dataset, indices: Sequence[int] | None = None) -> list[Motio
 
 
 def _corrected(log: Dataset) -> NDArray[np.float32]:
-    """Return by what the commands of a trial log were divided before they were sent, by dimension."""
+    """Return by what the commands of a trial log were divided before they were sent, by dimension; 1 where by nothing."""
     plan = log.spec.stamp.fields.get("plan")
-    commands = plan.get("commands", {}) if isinstance(plan, Mapping) else {}
-    known = commands if isinstance(commands, Mapping) else {}
-    return np.array([float(known.get(n, 1.0)) for n in log.spec.action_spec.names], dtype=np.float32)
+    commands = plan.get("commands") if isinstance(plan, Mapping) else None
+    if not commands:
+        return np.ones(1, dtype=np.float32)
+    names = log.spec.action_spec.names
+    divided = [commands.get(n, 1.0) for n in names] if isinstance(commands, Mapping) else [None]
+    if not all(isinstance(d, int | float) and math.isfinite(d) and d for d in divided):
+        raise DataError(
+            f"{log.root}: the stamp says by what commands were divided, and {commands!r:.80} are no numbers;"
+            " restore the log"
+        )
+    return np.array(divided, dtype=np.float32)
 
 
 def arm_columns(spec: ActionSpec) -> list[int]:
