@@ -121,6 +121,7 @@ def test_a_camera_that_moved_is_named_and_its_pose_is_fitted(env: ArmPickEnv) ->
     assert set(found.numbers["fitted"]) == set(pose_factors(env, "front"))
 
 
+@pytest.mark.slow
 def test_another_light_is_named_with_one_light_for_both_cameras(env: ArmPickEnv) -> None:
     pictures = stills(env, cameras=("front", "wrist"), **LIGHT)
     found = check_pixels(env, pictures)

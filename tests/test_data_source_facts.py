@@ -145,6 +145,7 @@ FACTS: list[tuple[str, str, Any]] = [
 """Recording, place in the document, and the number as it was written down; ``~`` stands for a slash within a key or value."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "path", "expected"), FACTS, ids=[f"{n.split('_')[1]} {p}" for n, p, _ in FACTS]
 )

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 Fault = Callable[[Any], None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arm-pick", "car-goal"])
 def test_drake_agrees_or_differs_as_declared(name: str) -> None:
     result = conformance(name, render=name == "car-goal")

@@ -68,6 +68,7 @@ def test_the_cars_own_noise_is_what_the_usual_noise_means() -> None:
     np.testing.assert_allclose(spread(1.5), env.dart_noise, rtol=0.4)
 
 
+@pytest.mark.slow
 def test_a_policy_is_trained_and_screened_by_the_verbs_that_know_no_env(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

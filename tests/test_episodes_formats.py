@@ -473,6 +473,7 @@ def test_every_real_folder_opens_or_says_in_one_line_where_it_belongs() -> None:
         assert re.search(r"simgap data check|git lfs pull|give .*tub", line), name
 
 
+@pytest.mark.slow
 def test_the_real_tub_opens_whole() -> None:
     dataset = open_dataset(real("donkeycar_tub_official_test") / "tub")
     assert (dataset.n_episodes, dataset.n_frames, dataset.frame_shape("cam")) == (1, 1000, (120, 160, 3))

@@ -108,6 +108,7 @@ def test_every_rank_can_be_selected() -> None:
     np.testing.assert_array_equal(found, np.sort(keys, axis=0))
 
 
+@pytest.mark.slow
 def test_a_million_rows_take_no_more_memory_than_a_few_batches() -> None:
     rng = np.random.default_rng(1)
     # 5 MB, seen five times each: 24 MB in all

@@ -758,6 +758,7 @@ def test_a_policy_that_the_screen_finds_broken_is_not_tried_and_its_seal_stays_c
     assert "Surrogate evidence" not in page, "nothing was tried on a surrogate"
 
 
+@pytest.mark.slow
 def test_a_plan_of_episodes_trains_on_and_a_second_policy_that_fails_its_screen_is_not_tried(
     cache: Path, result: TurnResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

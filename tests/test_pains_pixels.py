@@ -330,6 +330,7 @@ def test_cp07_grey_pictures_and_changing_light_are_no_exchange(tmp_path: Path) -
 # --- exchanged cameras, freezes and partial copies in a dataset -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_cameras_exchanged_in_some_episodes_are_found_and_twins_are_not(tmp_path: Path) -> None:
     def front(k: int) -> Frame:
         return moving_scene(1)

@@ -521,6 +521,7 @@ def _maker_of_slider(_: None) -> Callable[[int], str]:
     return lambda size: make_env("slider", image_size=size, render=False).name
 
 
+@pytest.mark.slow
 def test_a_worker_is_sent_the_decision_and_makes_none(
     canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
