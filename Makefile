@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 demo: setup
 	@$(BIN)/simgap demo || [ $$? -eq 1 ]  # 1: done, and the loop missed; the page says how
 
-# Once installed, everything below stays under three minutes on two cores.
+# Once installed, about five minutes on two cores.
 test: setup lint unit
 
 compat: setup
